@@ -1,0 +1,3 @@
+//! The command `workflow`: parse, run, exit code; nothing else.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Reads a definition from YAML or JSON text.

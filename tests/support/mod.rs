@@ -1,0 +1,1 @@
+//! What integration tests share.
