@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use dagaz::env::{Clock, Env, Mono, Timestamp, real};
 use dagaz::store::conformance;
+use dagaz::store::layers::fault::Faults;
+use dagaz::store::layers::gate::Gate;
+use dagaz::store::layers::meter::Meter;
+use dagaz::store::layers::retry::{Policy, Retry};
 use dagaz::store::memory::MemoryStore;
 use futures::future::BoxFuture;
 
@@ -54,4 +58,17 @@ async fn the_store_in_memory_keeps_the_contract() {
     if let Err(broken) = conformance::run_all(&store, &env).await {
         panic!("{broken}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_store_in_all_layers_keeps_the_contract() {
+    let env = Hasty::env();
+    let (store, _) = Faults::script().wrap(MemoryStore::open(env.clone()), env.clone());
+    let (store, meter) = Meter::wrap(store);
+    let store = Gate::wrap(store, Arc::new(|| true));
+    let store = Retry::wrap(store, env.clone(), Policy::default());
+    if let Err(broken) = conformance::run_all(&store, &env).await {
+        panic!("{broken}");
+    }
+    assert!(meter.total().requests > 0);
 }
