@@ -1,3 +1,10 @@
 //! All integration tests in one binary: one link, one emulator.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails, in its helpers too"
+)]
+
+mod emulator;
 mod support;
