@@ -6,5 +6,6 @@
     reason = "a test that cannot go on fails, in its helpers too"
 )]
 
+mod conformance;
 mod emulator;
 mod support;

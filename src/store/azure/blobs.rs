@@ -131,14 +131,27 @@ impl Blobs for AzureBlobs {
 
     async fn delete(&self, path: &BlobPath, etag: &ETag) -> Result<()> {
         let call = Call::write(format!("delete blob {path}"), 0);
-        let builder = self
-            .blob(path)
+        let client = self.blob(path);
+        let builder = client
             .delete()
             .if_match(IfMatchCondition::Match(etag.as_str().to_owned()));
-        self.caller
-            .run(&call, |context| builder.context(context).into_future())
-            .await?;
-        Ok(())
+        let deleted = self
+            .caller
+            .run(&call, |context| builder.context(context).into_future());
+        match deleted.await {
+            Ok(_) => Ok(()),
+            // A condition on a blob that is not there fails like any other: only a look tells the two apart.
+            Err(error) if error.kind == Kind::Conflict => {
+                let look = self.caller.run(&call, |context| {
+                    client.get_properties().context(context).into_future()
+                });
+                match look.await {
+                    Err(missing) if missing.kind == Kind::NotFound => Err(missing),
+                    _ => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn list(

@@ -5,7 +5,8 @@
 //! ([`queues`]), quoted row keys ([`rows`]), reads of one piece ([`blobs`]), and checks of what the emulator lets pass and Azure does not.
 //!
 //! Invariants:
-//! 1. A method makes exactly one request, or none when its arguments break a rule of the service.
+//! 1. A method makes exactly one request, or none when its arguments break a rule of the service. (One exception: a delete of a blob that
+//!    meets a conflict looks whether there is a blob.)
 //! 2. Nothing is retried here.
 //! 3. No error text, debug text or log line holds a key, a signature or a token. The crates themselves log whole requests at debug level:
 //!    the targets `azure_core` and `reqwest` are to be capped at `info` by whoever sets up logging.

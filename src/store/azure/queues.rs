@@ -1,15 +1,16 @@
 //! Queues and their messages.
 //!
-//! The queue crate cannot say "never expires", and sends the text anew with every heartbeat; [`Mend`] rewrites both before the request is
-//! signed. It also drops blanks at the ends of a text when it reads one, and the emulator takes control characters that make every later read
-//! of the queue fail: such texts are refused here.
+//! The queue crate cannot say "never expires", sends the text anew with every heartbeat, and writes letters as they are, some of which do not
+//! survive (see [`escaped`]); [`Mend`] rewrites this before the request is signed. The crate also drops blanks at the ends of a text when it
+//! reads one, and the emulator takes control characters that make every later read of the queue fail: such texts are refused here.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use azure_core::headers::CONTENT_LENGTH;
-use azure_core::{ClientOptions, Context, Method, Policy, Request, Response};
+use azure_core::{Body, ClientOptions, Context, Method, Policy, Request, Response};
 use azure_storage_queues::{PopReceipt, PopReceiptClient, QueueClient, QueueServiceClient};
 
 use super::call::{Call, Caller};
@@ -28,7 +29,7 @@ pub(super) fn mended(mut options: ClientOptions) -> ClientOptions {
     options
 }
 
-/// Rewrites requests before they are signed: messages live for ever, heartbeats have no body.
+/// Rewrites requests before they are signed: messages live for ever, texts are plain ASCII, heartbeats have no body.
 #[derive(Debug)]
 struct Mend;
 
@@ -47,6 +48,14 @@ impl Policy for Mend {
             let query = query.replace(&for_ever, "messagettl=-1");
             request.url_mut().set_query(Some(&query));
         }
+        if *request.method() == Method::Post
+            && let Body::Bytes(body) = request.body()
+            && let Ok(text) = std::str::from_utf8(body)
+        {
+            let body = escaped(text);
+            request.insert_header(CONTENT_LENGTH, body.len().to_string());
+            request.set_body(body);
+        }
         // The only PUT below `/messages/` is the heartbeat; without a body it keeps the text.
         if *request.method() == Method::Put && request.url().path().contains("/messages/") {
             request.set_body(azure_core::EMPTY_BODY);
@@ -54,6 +63,20 @@ impl Policy for Mend {
         }
         next[0].send(context, request, &next[1..]).await
     }
+}
+
+/// XML with a number in place of every carriage return, which a reader of XML may take for a plain line end, and of every letter beyond
+/// ASCII, which the emulator breaks when it lies across two pieces of a request.
+fn escaped(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_ascii() && c != '\r' {
+            plain.push(c);
+        } else {
+            write!(plain, "&#{};", u32::from(c)).expect("a String takes all text");
+        }
+    }
+    plain
 }
 
 /// Queue storage of one account.
@@ -115,7 +138,7 @@ fn check_text(call: &Call, text: &str) -> Result<()> {
         return refuse("a text cannot begin or end with white space".to_owned());
     }
     let outside_xml = |c: char| {
-        (c.is_ascii_control() && !matches!(c, '\t' | '\n')) || matches!(c, '\u{fffe}' | '\u{ffff}')
+        (c < ' ' && !matches!(c, '\t' | '\n' | '\r')) || matches!(c, '\u{fffe}' | '\u{ffff}')
     };
     if let Some(c) = text.chars().find(|c| outside_xml(*c)) {
         return refuse(format!("a text cannot hold the character {c:?}"));
