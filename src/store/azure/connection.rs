@@ -208,7 +208,10 @@ fn endpoints(
     }
     if !missing.is_empty() {
         return Err(problem(
-            format!("{} is missing", missing.join(" and ")),
+            match missing[..] {
+                [one] => format!("{one} is missing"),
+                _ => format!("{} are missing", missing.join(" and ")),
+            },
             "give BlobEndpoint, QueueEndpoint and TableEndpoint, or none of them: all three services are used",
         ));
     }
