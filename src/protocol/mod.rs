@@ -4,6 +4,7 @@
 mod cell;
 mod fence;
 mod inbox;
+mod claim;
 mod layout;
 mod leadership;
 mod outbox;
@@ -16,6 +17,10 @@ mod send;
 pub use cell::{Cell, Swap};
 pub use fence::{Fence, Loss};
 pub use inbox::{Delivery, Settled, carry_out, poison};
+pub use claim::{
+    CLAIM_SLACK, FoundClaim, Judged, delete_claim, found_claim, judge, list_claims, read_claim,
+    write_claim,
+};
 pub use layout::{Execution, Layout, LayoutError};
 pub use leadership::{Candidate, Leader, Leadership, Try, break_lease, leader, try_to_lead};
 pub use outbox::Outbox;
