@@ -11,13 +11,14 @@ use jiff::Timestamp;
 
 use crate::definition::{Definition, QueueName};
 use crate::engine::{
-    Applied, AttemptId, Changes, Generation, Outcome, RetryAfter, Runtime, TaskIx, TaskState, retry_delay_limit,
+    Applied, AttemptId, Changes, Generation, Outcome, RetryAfter, Runtime, TaskIx, TaskState,
+    retry_delay_limit,
 };
 use crate::env::Env;
 use crate::protocol::Outbox;
 use crate::record::{
-    CompletionResult, ControlAction, ControlRecord, ControlResult, ControlSeq, DefinitionRecord, Epoch, IndexRecord,
-    Record, Revision, RuntimeRecord, Stamp,
+    CompletionResult, ControlAction, ControlRecord, ControlResult, ControlSeq, DefinitionRecord,
+    Epoch, IndexRecord, Record, Revision, RuntimeRecord, Stamp,
 };
 
 /// A workflow as its leader knows it.
@@ -68,7 +69,11 @@ impl Book {
     }
 
     /// The book of a stored state.
-    pub(super) fn restored(definition: Arc<DefinitionRecord>, runtime: Runtime, record: RuntimeRecord) -> Self {
+    pub(super) fn restored(
+        definition: Arc<DefinitionRecord>,
+        runtime: Runtime,
+        record: RuntimeRecord,
+    ) -> Self {
         Self {
             definition,
             runtime,
@@ -86,25 +91,46 @@ impl Book {
     /// The queue of a task.
     pub(super) fn queue(&self, task: TaskIx) -> &QueueName {
         let definition = self.what();
-        definition.tasks[task.at()].queue.as_ref().unwrap_or(&definition.default_queue)
+        definition.tasks[task.at()]
+            .queue
+            .as_ref()
+            .unwrap_or(&definition.default_queue)
     }
 
     /// Applies how an attempt ended.
-    pub(super) fn apply_result(&mut self, env: &Env, outbox: &Outbox, news: &CompletionResult, pass: &mut Pass) -> Fate {
+    pub(super) fn apply_result(
+        &mut self,
+        env: &Env,
+        outbox: &Outbox,
+        news: &CompletionResult,
+        pass: &mut Pass,
+    ) -> Fate {
         if news.run_id != self.definition.run_id {
             pass.old_news += 1;
             return Fate::Handled;
         }
-        let Some(task) = self.runtime.graph().find(&news.task) else { return Fate::Unissued };
-        let id = AttemptId { task, generation: news.generation, attempt: news.attempt_no };
+        let Some(task) = self.runtime.graph().find(&news.task) else {
+            return Fate::Unissued;
+        };
+        let id = AttemptId {
+            task,
+            generation: news.generation,
+            attempt: news.attempt_no,
+        };
         let current = self.runtime.place_of(id) == Applied::Changed;
         if let (true, Outcome::Cancelled(generation)) = (current, &news.report.outcome) {
             // The worker has read the request on the row before this leader did.
             self.cancel(env, outbox, *generation, pass);
         }
         let delay = env.jitter(retry_delay_limit(self.runtime.task(task).failures + 1));
-        let retry = RetryAfter { now: env.wall(), delay };
-        match self.runtime.apply_report(id, news.report.clone(), retry, &mut pass.changes) {
+        let retry = RetryAfter {
+            now: env.wall(),
+            delay,
+        };
+        match self
+            .runtime
+            .apply_report(id, news.report.clone(), retry, &mut pass.changes)
+        {
             Applied::Changed => {
                 pass.changed = true;
                 pass.applied += 1;
@@ -133,17 +159,35 @@ impl Book {
         if status.is_final() {
             return Some(format!("it is already {status}"));
         }
-        let attempts: Vec<_> = self.runtime.tasks().iter().map(|task| task.attempt).collect();
+        let attempts: Vec<_> = self
+            .runtime
+            .tasks()
+            .iter()
+            .map(|task| task.attempt)
+            .collect();
         let maybe_sent = |task: TaskIx| outbox.maybe_sent(task, attempts[task.at()]);
-        if self.runtime.cancel(env.wall(), maybe_sent, &mut pass.changes) == Applied::Changed {
+        if self
+            .runtime
+            .cancel(env.wall(), maybe_sent, &mut pass.changes)
+            == Applied::Changed
+        {
             pass.changed = true;
         }
         None
     }
 
     /// Applies a request, once, and keeps its answer.
-    pub(super) fn apply_control(&mut self, env: &Env, outbox: &Outbox, asked: &ControlRecord, pass: &mut Pass) {
-        let known = self.control_results.iter().any(|result| result.request_id == asked.request_id);
+    pub(super) fn apply_control(
+        &mut self,
+        env: &Env,
+        outbox: &Outbox,
+        asked: &ControlRecord,
+        pass: &mut Pass,
+    ) {
+        let known = self
+            .control_results
+            .iter()
+            .any(|result| result.request_id == asked.request_id);
         if known || asked.run_id != self.definition.run_id {
             pass.old_news += 1;
             return;
@@ -153,7 +197,11 @@ impl Book {
             ControlAction::Submit => return,
             ControlAction::Cancel => {
                 let refused = self.cancel(env, outbox, asked.generation, pass);
-                pass.cancelled = if refused.is_none() { Some(asked.generation) } else { pass.cancelled };
+                pass.cancelled = if refused.is_none() {
+                    Some(asked.generation)
+                } else {
+                    pass.cancelled
+                };
                 refused
             }
             ControlAction::Retry => self.rerun(asked, pass),
@@ -176,7 +224,10 @@ impl Book {
             answered_at: env.wall(),
             refused,
         });
-        let surplus = self.control_results.len().saturating_sub(RuntimeRecord::CONTROL_RESULTS_MAX);
+        let surplus = self
+            .control_results
+            .len()
+            .saturating_sub(RuntimeRecord::CONTROL_RESULTS_MAX);
         self.control_results.drain(..surplus);
         pass.changed = true;
     }
@@ -206,7 +257,13 @@ impl Book {
     }
 
     /// The record of the state as it is now, one revision on.
-    pub(super) fn record(&self, epoch: Epoch, holder: &str, stamp: Stamp, now: Timestamp) -> RuntimeRecord {
+    pub(super) fn record(
+        &self,
+        epoch: Epoch,
+        holder: &str,
+        stamp: Stamp,
+        now: Timestamp,
+    ) -> RuntimeRecord {
         let (states, tasks) = RuntimeRecord::tasks_of(&self.runtime);
         RuntimeRecord {
             schema: RuntimeRecord::SCHEMA,
@@ -236,7 +293,11 @@ impl Book {
         IndexRecord {
             schema: IndexRecord::SCHEMA,
             workflow_id: self.definition.workflow_id.clone(),
-            name: self.what().name.clone().unwrap_or_else(|| self.definition.workflow_id.to_string()),
+            name: self
+                .what()
+                .name
+                .clone()
+                .unwrap_or_else(|| self.definition.workflow_id.to_string()),
             run_id: self.definition.run_id,
             generation: self.runtime.generation(),
             epoch,
@@ -244,7 +305,11 @@ impl Book {
             status: self.runtime.status(),
             reason: self.runtime.first_failure().unwrap_or_default().to_owned(),
             total: self.runtime.graph().len() as u64,
-            counts: TaskState::ALL.into_iter().map(count).filter(|(_, count)| *count > 0).collect(),
+            counts: TaskState::ALL
+                .into_iter()
+                .map(count)
+                .filter(|(_, count)| *count > 0)
+                .collect(),
             control_seq: self.control_seq,
             cancel_requested: None,
             stopping: None,

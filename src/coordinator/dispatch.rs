@@ -20,7 +20,9 @@ use crate::definition::{QueueName, WorkflowId};
 use crate::engine::{Attempt, Failure, FailureKind, Outcome, Output, Runtime, TaskIx, TaskState};
 use crate::env::Mono;
 use crate::protocol::{Outbox, Pauses, send};
-use crate::record::{Input, InputOutput, Inputs, Record, TaskBody, TaskMessage, TaskSpec, encode, encode_message};
+use crate::record::{
+    Input, InputOutput, Inputs, Record, TaskBody, TaskMessage, TaskSpec, encode, encode_message,
+};
 use crate::store::{Expect, Kind, MESSAGE_BYTES_MAX, StoreError};
 
 /// Most tasks sent in one go before news is looked at again.
@@ -130,10 +132,15 @@ impl Dispatch {
         match book.runtime.task(task).due {
             Some(due) => {
                 let limit = Duration::from_millis(due.delay_ms);
-                let left = Duration::try_from(due.at.duration_since(ctx.env.wall())).unwrap_or_default();
+                let left =
+                    Duration::try_from(due.at.duration_since(ctx.env.wall())).unwrap_or_default();
                 self.later.insert((now.plus(left.min(limit)), task));
             }
-            None => self.line.entry(book.queue(task).clone()).or_default().push_back(task),
+            None => self
+                .line
+                .entry(book.queue(task).clone())
+                .or_default()
+                .push_back(task),
         }
     }
 
@@ -166,7 +173,8 @@ impl Dispatch {
         });
         for task in lost.collect::<Vec<_>>() {
             // Seen unattended for the first time: the threshold runs from now.
-            self.later.insert((now.plus(ctx.config.ready_repair_threshold), task));
+            self.later
+                .insert((now.plus(ctx.config.ready_repair_threshold), task));
             self.known.insert(task, now);
             tracing::warn!(workflow = %book.definition.workflow_id, task = %runtime.graph().name(task), "ready_task_unattended");
         }
@@ -184,9 +192,15 @@ impl Dispatch {
         let now = ctx.env.mono();
         while let Some((at, task)) = self.later.first().copied().filter(|(at, _)| *at <= now) {
             self.later.remove(&(at, task));
-            self.line.entry(book.queue(task).clone()).or_default().push_back(task);
+            self.line
+                .entry(book.queue(task).clone())
+                .or_default()
+                .push_back(task);
         }
-        let parallel = book.what().max_parallelism.map_or(usize::MAX, |max| max as usize);
+        let parallel = book
+            .what()
+            .max_parallelism
+            .map_or(usize::MAX, |max| max as usize);
         let mut room = SENDS_PER_TURN.min(parallel.saturating_sub(self.slots.len()));
         let mut chosen = Vec::new();
         for (queue, line) in &mut self.line {
@@ -206,7 +220,12 @@ impl Dispatch {
                 let attempt = book.runtime.task(task).attempt;
                 self.slots.insert(task, queue.clone());
                 let again = outbox.begin(task, attempt);
-                chosen.push(Chosen { task, attempt, queue: queue.clone(), again });
+                chosen.push(Chosen {
+                    task,
+                    attempt,
+                    queue: queue.clone(),
+                    again,
+                });
             }
         }
         self.line.retain(|_, line| !line.is_empty());
@@ -232,8 +251,20 @@ impl Dispatch {
             (chosen, result)
         }))
         .buffer_unordered(SENDS_AT_ONCE);
-        let mut sent = Sent { more, ..Sent::default() };
-        while let Some((Chosen { task, attempt, queue, again }, result)) = sends.next().await {
+        let mut sent = Sent {
+            more,
+            ..Sent::default()
+        };
+        while let Some((
+            Chosen {
+                task,
+                attempt,
+                queue,
+                again,
+            },
+            result,
+        )) = sends.next().await
+        {
             match result {
                 Ok(()) => {
                     outbox.sent(task, attempt);
@@ -245,13 +276,24 @@ impl Dispatch {
                 Err(error) if error.kind == Kind::Invalid => {
                     self.ended(ctx, task);
                     let message = format!("its message cannot be sent: {error}");
-                    sent.refused.push((task, attempt, Failure { kind: FailureKind::Send, message, is_final: true }));
+                    sent.refused.push((
+                        task,
+                        attempt,
+                        Failure {
+                            kind: FailureKind::Send,
+                            message,
+                            is_final: true,
+                        },
+                    ));
                 }
                 Err(error) => {
                     sent.fenced |= error.kind == Kind::Fenced;
                     Stats::count(&ctx.stats.send_errors);
                     let first = Duration::from_millis(200);
-                    let pauses = self.pauses.entry(task).or_insert_with(|| Pauses::from(first));
+                    let pauses = self
+                        .pauses
+                        .entry(task)
+                        .or_insert_with(|| Pauses::from(first));
                     let pause = pauses.next(&ctx.env, error.retry_after);
                     tracing::warn!(workflow = %id, task = %book.runtime.graph().name(task), error = %error, "task_not_sent");
                     self.slots.remove(&task);
@@ -266,23 +308,39 @@ impl Dispatch {
 
 async fn send_one(ctx: &Context, book: &Book, chosen: &Chosen) -> Result<(), StoreError> {
     let spec = spec(ctx, book, chosen.task);
-    let carried: usize = spec.inputs.values().map(|input| carried_bytes(input)).sum();
+    let carried: usize = spec.inputs.values().map(carried_bytes).sum();
     let queue = ctx.layout.task_queue(&chosen.queue);
     let inline = message(ctx, book, chosen, TaskBody::Inline(spec));
     let text = encode_message(&inline);
     if carried <= INPUT_BYTES_IN_MESSAGE_MAX && text.len() <= MESSAGE_BYTES_MAX {
         return send(&ctx.store, &queue, &text, Duration::ZERO).await;
     }
-    let TaskBody::Inline(spec) = inline.body else { unreachable!("made inline above") };
+    let TaskBody::Inline(spec) = inline.body else {
+        unreachable!("made inline above")
+    };
     let token = ctx.env.uuid().simple().to_string();
     let name = book.runtime.graph().name(chosen.task);
     let definition = &book.definition;
-    let execution =
-        ctx.layout.execution(&definition.workflow_id, definition.run_id, name, chosen.attempt, &token);
+    let execution = ctx.layout.execution(
+        &definition.workflow_id,
+        definition.run_id,
+        name,
+        chosen.attempt,
+        &token,
+    );
     let path = execution.spec();
-    ctx.store.blobs.put(&path, Bytes::from(encode(&spec)), &Expect::Absent, None).await?;
+    ctx.store
+        .blobs
+        .put(&path, Bytes::from(encode(&spec)), &Expect::Absent, None)
+        .await?;
     let message = message(ctx, book, chosen, TaskBody::Blob(path.name().to_owned()));
-    send(&ctx.store, &queue, &encode_message(&message), Duration::ZERO).await
+    send(
+        &ctx.store,
+        &queue,
+        &encode_message(&message),
+        Duration::ZERO,
+    )
+    .await
 }
 
 fn message(ctx: &Context, book: &Book, chosen: &Chosen, body: TaskBody) -> TaskMessage {
@@ -303,7 +361,11 @@ fn spec(ctx: &Context, book: &Book, task: TaskIx) -> TaskSpec {
     let definition = book.what();
     let what = &definition.tasks[task.at()];
     let mut env = definition.env.clone();
-    env.extend(what.env.iter().map(|(name, value)| (name.clone(), value.clone())));
+    env.extend(
+        what.env
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone())),
+    );
     TaskSpec {
         schema: TaskSpec::SCHEMA,
         cmd: what.cmd.clone(),
@@ -317,22 +379,38 @@ fn spec(ctx: &Context, book: &Book, task: TaskIx) -> TaskSpec {
 /// How the dependencies stood when the task was made ready.
 fn inputs(ctx: &Context, book: &Book, task: TaskIx) -> Inputs {
     let runtime = &book.runtime;
-    let parents = runtime.task(task).inputs.as_deref().unwrap_or_else(|| runtime.graph().parents(task));
+    let parents = runtime
+        .task(task)
+        .inputs
+        .as_deref()
+        .unwrap_or_else(|| runtime.graph().parents(task));
     let input = |parent: &TaskIx| {
         let name = runtime.graph().name(*parent);
         let run = runtime.task(*parent);
-        let succeeded = run.report.as_ref().filter(|report| report.outcome == Outcome::Succeeded);
-        let output = succeeded.and_then(|report| report.output.as_ref().map(|output| (report, output)));
+        let succeeded = run
+            .report
+            .as_ref()
+            .filter(|report| report.outcome == Outcome::Succeeded);
+        let output =
+            succeeded.and_then(|report| report.output.as_ref().map(|output| (report, output)));
         let output = output.map(|(report, output)| match output {
             Output::Inline(json) => InputOutput::Inline(json.clone()),
             Output::Blob(_) => {
                 let definition = &book.definition;
                 let (id, run_id) = (&definition.workflow_id, definition.run_id);
-                let execution = ctx.layout.execution(id, run_id, name, run.attempt, &report.token);
+                let execution = ctx
+                    .layout
+                    .execution(id, run_id, name, run.attempt, &report.token);
                 InputOutput::Blob(execution.output().name().to_owned())
             }
         });
-        (name.clone(), Input { state: run.state, output })
+        (
+            name.clone(),
+            Input {
+                state: run.state,
+                output,
+            },
+        )
     };
     parents.iter().map(input).collect()
 }

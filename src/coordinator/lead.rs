@@ -14,7 +14,9 @@ use super::stats::Stats;
 use super::sweep::sweep;
 use super::window::Window;
 use crate::env::{Env, Mono};
-use crate::protocol::{Candidate, Layout, Leader, Leadership, Loss, Pauses, ReadError, Try, break_lease, try_to_lead};
+use crate::protocol::{
+    Candidate, Layout, Leader, Leadership, Loss, Pauses, ReadError, Try, break_lease, try_to_lead,
+};
 use crate::store::layers::gate::Gate;
 use crate::store::{Store, StoreError};
 
@@ -62,11 +64,17 @@ pub(super) struct Turns(Mutex<Mono>);
 
 impl Turns {
     fn last(&self) -> Mono {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub(super) fn turn(&self, env: &Env) {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = env.mono();
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = env.mono();
     }
 }
 
@@ -85,7 +93,17 @@ pub async fn run(
     let mut may_break = config.break_lease;
     let mut has_led = false;
     loop {
-        let leadership = match become_leader(&env, &store, &layout, &config, &mut may_break, has_led, &stop).await? {
+        let leadership = match become_leader(
+            &env,
+            &store,
+            &layout,
+            &config,
+            &mut may_break,
+            has_led,
+            &stop,
+        )
+        .await?
+        {
             Some(leadership) => Arc::new(leadership),
             None => return Ok(()),
         };
@@ -111,7 +129,10 @@ async fn become_leader(
     has_led: bool,
     stop: &CancellationToken,
 ) -> Result<Option<Leadership>, CoordinatorError> {
-    let candidate = Candidate { holder: config.holder.clone(), lease: config.lease_duration };
+    let candidate = Candidate {
+        holder: config.holder.clone(),
+        lease: config.lease_duration,
+    };
     let mut pauses = Pauses::from(Duration::from_millis(500));
     let mut waiting_for: Option<Option<String>> = None;
     while !stop.is_cancelled() {
@@ -125,7 +146,11 @@ async fn become_leader(
             }
             Ok(Try::Held(leader)) if config.standby => {
                 if waiting_for.as_ref() != Some(&leader.holder) {
-                    tracing::info!(holder = holder(&leader), age_s = leader.age.as_secs(), "standing_by");
+                    tracing::info!(
+                        holder = holder(&leader),
+                        age_s = leader.age.as_secs(),
+                        "standing_by"
+                    );
                     waiting_for = Some(leader.holder);
                 }
                 STANDBY_INTERVAL
@@ -173,7 +198,11 @@ async fn term(
     let registry = Registry::new();
     let turns = Turns(Mutex::new(env.mono()));
     let work = async {
-        tokio::join!(receive(&ctx, &registry, &turns), sweep(&ctx, &registry), report(&ctx));
+        tokio::join!(
+            receive(&ctx, &registry, &turns),
+            sweep(&ctx, &registry),
+            report(&ctx)
+        );
         registry.all_ended().await;
     };
     let alive = || env.mono().since(turns.last()) < TURN_MAX;
@@ -220,7 +249,11 @@ async fn report(ctx: &Context) {
         tracing::info!(stats = ?stats, "statistics");
         if ctx.env.mono().since(stored_at) >= STATISTICS_INTERVAL {
             stored_at = ctx.env.mono();
-            if let Err(error) = ctx.leadership.store_statistics(stats.clone(), &ctx.stopping).await {
+            if let Err(error) = ctx
+                .leadership
+                .store_statistics(stats.clone(), &ctx.stopping)
+                .await
+            {
                 tracing::debug!(error = %error, "statistics_not_stored");
                 continue;
             }

@@ -42,7 +42,8 @@ impl Actor {
                 }
             }
         }
-        let read = || async { store_errors(read_definition(&ctx.store, &ctx.layout, &self.id).await) };
+        let read =
+            || async { store_errors(read_definition(&ctx.store, &ctx.layout, &self.id).await) };
         let Some(definition) = patiently(&ctx.env, &ctx.stopping, read).await?? else {
             return match record {
                 None => Ok(Loaded::Nothing),
@@ -53,7 +54,11 @@ impl Actor {
         Stats::count(&ctx.stats.workflows_loaded);
         let graph = match Graph::new(&definition.definition) {
             Ok(graph) => Arc::new(graph),
-            Err(error) => return self.fail_unrunnable(&definition, record.as_ref(), &error).await,
+            Err(error) => {
+                return self
+                    .fail_unrunnable(&definition, record.as_ref(), &error)
+                    .await;
+            }
         };
         match record {
             Some(record) => self.open(definition, graph, record, pass)?,
@@ -77,7 +82,8 @@ impl Actor {
         let restored = record.runtime(graph, &mut changes);
         let mut runtime = restored.map_err(|source| ReadError::Decode { place, source })?;
         self.outbox.mark(&mut runtime);
-        let foreign = record.epoch != self.ctx.epoch() || record.holder != self.ctx.leadership.holder();
+        let foreign =
+            record.epoch != self.ctx.epoch() || record.holder != self.ctx.leadership.holder();
         let is_final = runtime.status().is_final();
         if foreign && !is_final {
             tracing::info!(workflow = %self.id, from = %record.holder, epoch = %record.epoch, "workflow_taken_over");
@@ -104,7 +110,10 @@ impl Actor {
         if let Some(row) = row.await?? {
             let record = row.record;
             if record.run_id == definition.run_id && record.revision > Revision::new(0) {
-                return Err(self.lost(&format!("its row shows revision {}, but the blob is gone", record.revision)));
+                return Err(self.lost(&format!(
+                    "its row shows revision {}, but the blob is gone",
+                    record.revision
+                )));
             }
         }
         tracing::info!(workflow = %self.id, tasks = graph.len(), "workflow_activated");
@@ -127,7 +136,13 @@ impl Actor {
 
     fn lost(&self, why: &str) -> ReadError {
         let place = self.ctx.layout.runtime(&self.id).to_string();
-        ReadError::Decode { place, source: DecodeError::Nonsense { what: RuntimeRecord::WHAT, why: why.to_owned() } }
+        ReadError::Decode {
+            place,
+            source: DecodeError::Nonsense {
+                what: RuntimeRecord::WHAT,
+                why: why.to_owned(),
+            },
+        }
     }
 
     /// Ends a workflow whose stored definition has no graph that can be run, rather than leave it waiting.
@@ -166,13 +181,22 @@ impl Actor {
             };
             if self.cell.swap(&failed, &mut 0, &ctx.stopping).await? == Swap::Rival {
                 let operation = format!("put blob {}", ctx.layout.runtime(&self.id));
-                return Err(StoreError::new(Kind::Conflict, operation, "somebody else activates it").into());
+                return Err(StoreError::new(
+                    Kind::Conflict,
+                    operation,
+                    "somebody else activates it",
+                )
+                .into());
             }
         }
         let row = IndexRecord {
             schema: IndexRecord::SCHEMA,
             workflow_id: self.id.clone(),
-            name: definition.definition.name.clone().unwrap_or_else(|| self.id.to_string()),
+            name: definition
+                .definition
+                .name
+                .clone()
+                .unwrap_or_else(|| self.id.to_string()),
             run_id: definition.run_id,
             generation: Generation::FIRST,
             epoch: ctx.epoch(),

@@ -7,7 +7,9 @@
 //! | `receive` | messages of the completion queue → mail of actors |
 //! | `sweep` | rows of unfinished workflows → mail of actors |
 //! | `registry` | one actor a workflow |
-//! | `actor` | turns: apply, write, acknowledge, send, project |
+//! | `actor` | waits for news, takes turns |
+//! | `turn` | apply, write |
+//! | `act` | acknowledge, send, project |
 //! | `load` | taking a workflow up |
 //! | `book` | the state in memory and how news changes it |
 //! | `dispatch`, `window` | what is sent, when, how much at once |
@@ -16,6 +18,7 @@
 //! 1. Every request of a term goes through a store that refuses once the fence is closed (P14).
 //! 2. No workflow delays another: all waiting for one workflow happens in its actor (P9).
 
+mod act;
 mod actor;
 mod book;
 mod config;
@@ -28,6 +31,7 @@ mod receive;
 mod registry;
 mod stats;
 mod sweep;
+mod turn;
 mod window;
 
 pub use config::{Config, ConfigError, MAX_OUTSTANDING_AZURE, MAX_OUTSTANDING_EMULATOR};

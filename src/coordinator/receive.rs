@@ -23,13 +23,17 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
     let queue = ctx.layout.completions();
     let mut pauses = Pauses::from(ctx.config.idle_sleep.max(Duration::from_millis(100)));
     let mut failing = false;
-    let mut single = 0;
+    let mut single = 0_u32;
     let mut began: Option<Timestamp> = None;
     while !ctx.stopping.is_cancelled() && ctx.leadership.fence().is_open() {
         turns.turn(&ctx.env);
         let max = if single > 0 { 1 } else { ctx.config.batch_size };
         single = single.saturating_sub(1);
-        let received = ctx.store.queues.receive(queue, max, ctx.config.visibility_timeout).await;
+        let received = ctx
+            .store
+            .queues
+            .receive(queue, max, ctx.config.visibility_timeout)
+            .await;
         let wait = match received {
             Ok(messages) => {
                 if failing {
@@ -42,7 +46,11 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
                 for message in messages {
                     route(ctx, registry, message).await;
                 }
-                if idle { Some((ctx.config.idle_sleep, true)) } else { None }
+                if idle {
+                    Some((ctx.config.idle_sleep, true))
+                } else {
+                    None
+                }
             }
             Err(error) if error.kind == Kind::Fenced => return,
             Err(error) => {
@@ -77,18 +85,32 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
 async fn recreate(ctx: &Context, error: &StoreError) {
     if error.kind == Kind::NoResource {
         tracing::warn!("completion_queue_was_missing");
-        if let Err(error) = ctx.store.queues.create_queue(ctx.layout.completions()).await {
+        if let Err(error) = ctx
+            .store
+            .queues
+            .create_queue(ctx.layout.completions())
+            .await
+        {
             tracing::debug!(error = %error, "completion_queue_not_made");
         }
     }
 }
 
 /// Notes once that the queue was received until empty, or past what was inserted before the take-over (P12).
-fn note_drained(ctx: &Context, registry: &Registry, messages: &[Message], began: &mut Option<Timestamp>) {
+fn note_drained(
+    ctx: &Context,
+    registry: &Registry,
+    messages: &[Message],
+    began: &mut Option<Timestamp>,
+) {
     if ctx.is_drained() {
         return;
     }
-    let began = *began.get_or_insert_with(|| messages.first().map_or(Timestamp::MAX, |message| message.read_at));
+    let began = *began.get_or_insert_with(|| {
+        messages
+            .first()
+            .map_or(Timestamp::MAX, |message| message.read_at)
+    });
     if messages.is_empty() || messages.iter().any(|message| message.inserted_at > began) {
         ctx.drained.store(true, Ordering::Release);
         registry.post_all(|| Mail::Drained);
@@ -103,14 +125,20 @@ async fn route(ctx: &Arc<Context>, registry: &Arc<Registry>, message: Message) {
         Err(DecodeError::Newer { found, known }) => {
             // Left for a coordinator that understands it (B14).
             Stats::count(&ctx.stats.newer_messages);
-            tracing::warn!(message = message.receipt.message_id, schema = found, known, "message_of_newer_version");
+            tracing::warn!(
+                message = message.receipt.message_id,
+                schema = found,
+                known,
+                "message_of_newer_version"
+            );
             return;
         }
         Err(error @ DecodeError::Nonsense { .. }) => {
             Stats::count(&ctx.stats.poison_messages);
             tracing::warn!(message = message.receipt.message_id, error = %error, "message_moved_to_poison");
             let (from, to) = (ctx.layout.completions(), ctx.layout.completions_poison());
-            if let Err(error) = poison(&ctx.store, from, to, &message.receipt, &message.body).await {
+            if let Err(error) = poison(&ctx.store, from, to, &message.receipt, &message.body).await
+            {
                 tracing::warn!(error = %error, "message_not_moved");
             }
             return;
@@ -119,7 +147,12 @@ async fn route(ctx: &Arc<Context>, registry: &Arc<Registry>, message: Message) {
     let entries = record.results.len() + usize::from(record.control.is_some());
     if entries == 0 {
         // Says nothing; deleting it is all that is left to do.
-        if let Err(error) = ctx.store.queues.delete(ctx.layout.completions(), &message.receipt).await {
+        if let Err(error) = ctx
+            .store
+            .queues
+            .delete(ctx.layout.completions(), &message.receipt)
+            .await
+        {
             tracing::debug!(error = %error, "empty_message_not_deleted");
         }
         return;

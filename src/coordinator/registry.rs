@@ -30,11 +30,16 @@ struct Held {
 
 impl Registry {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new_cyclic(|me| Self { me: me.clone(), actors: Mutex::new(BTreeMap::new()) })
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            actors: Mutex::new(BTreeMap::new()),
+        })
     }
 
     fn actors(&self) -> std::sync::MutexGuard<'_, BTreeMap<WorkflowId, Held>> {
-        self.actors.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.actors
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Sends mail to a workflow, whose actor is started if there is none.
@@ -53,7 +58,13 @@ impl Registry {
         let Some(me) = self.me.upgrade() else { return };
         let actor = Actor::new(Arc::clone(ctx), me, id.clone(), inbox, mailbox.clone());
         let task = ctx.env.spawn("workflow", actor.run());
-        actors.insert(id.clone(), Held { mailbox, task: Some(task) });
+        actors.insert(
+            id.clone(),
+            Held {
+                mailbox,
+                task: Some(task),
+            },
+        );
     }
 
     /// Sends mail to every actor there is.
@@ -66,7 +77,9 @@ impl Registry {
 
     /// Whether the workflow has an actor.
     pub(super) fn holds(&self, id: &WorkflowId) -> bool {
-        self.actors().get(id).is_some_and(|held| !held.mailbox.is_closed())
+        self.actors()
+            .get(id)
+            .is_some_and(|held| !held.mailbox.is_closed())
     }
 
     /// How many actors there are.
@@ -88,9 +101,14 @@ impl Registry {
     pub(super) async fn bury(&self, ctx: &Context) {
         let dead: Vec<_> = {
             let mut actors = self.actors();
-            let ids: Vec<_> =
-                actors.iter().filter(|(_, held)| held.mailbox.is_closed()).map(|(id, _)| id.clone()).collect();
-            ids.into_iter().filter_map(|id| actors.remove(&id).map(|held| (id, held))).collect()
+            let ids: Vec<_> = actors
+                .iter()
+                .filter(|(_, held)| held.mailbox.is_closed())
+                .map(|(id, _)| id.clone())
+                .collect();
+            ids.into_iter()
+                .filter_map(|id| actors.remove(&id).map(|held| (id, held)))
+                .collect()
         };
         for (id, held) in dead {
             let Some(task) = held.task else { continue };
@@ -104,7 +122,9 @@ impl Registry {
     /// Waits until every actor has ended; they end by themselves when the process stops or is fenced.
     pub(super) async fn all_ended(&self) {
         loop {
-            let Some(task) = self.actors().values_mut().find_map(|held| held.task.take()) else { return };
+            let Some(task) = self.actors().values_mut().find_map(|held| held.task.take()) else {
+                return;
+            };
             task.join().await;
         }
     }

@@ -31,7 +31,11 @@ pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
                 Err(error) => tracing::warn!(error = %error, "sweep_failed"),
             }
         }
-        let next = if registry.len() > 0 { now.plus(ctx.config.cancel_poll_interval) } else { take_up_at };
+        let next = if registry.len() > 0 {
+            now.plus(ctx.config.cancel_poll_interval)
+        } else {
+            take_up_at
+        };
         if !rest(ctx, next.min(repair_at)).await {
             return;
         }
@@ -48,10 +52,18 @@ async fn rest(ctx: &Context, at: Mono) -> bool {
 }
 
 /// Looks at every row of an unfinished workflow.
-async fn look_at_rows(ctx: &Arc<Context>, registry: &Arc<Registry>, take_up: bool) -> Result<(), StoreError> {
+async fn look_at_rows(
+    ctx: &Arc<Context>,
+    registry: &Arc<Registry>,
+    take_up: bool,
+) -> Result<(), StoreError> {
     let mut after: Option<Continuation> = None;
     loop {
-        let page = ctx.store.rows.query(ctx.layout.index(), Layout::OPEN, after.as_ref()).await?;
+        let page = ctx
+            .store
+            .rows
+            .query(ctx.layout.index(), Layout::OPEN, after.as_ref())
+            .await?;
         for row in page.items {
             look_at(ctx, registry, row, take_up);
         }

@@ -31,19 +31,36 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new(cap: Option<u32>) -> Self {
-        Self { cap, lanes: Mutex::new(BTreeMap::new()) }
+        Self {
+            cap,
+            lanes: Mutex::new(BTreeMap::new()),
+        }
     }
 
     fn lanes(&self) -> std::sync::MutexGuard<'_, BTreeMap<QueueName, Lane>> {
-        self.lanes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.lanes
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Takes up to `want` slots now. If that is not all, the workflow stands in line and gets [`Mail::Slots`].
-    pub(super) fn take(&self, queue: &QueueName, want: u32, id: &WorkflowId, mailbox: &UnboundedSender<Mail>) -> u32 {
+    pub(super) fn take(
+        &self,
+        queue: &QueueName,
+        want: u32,
+        id: &WorkflowId,
+        mailbox: &UnboundedSender<Mail>,
+    ) -> u32 {
         let mut lanes = self.lanes();
         let lane = lanes.entry(queue.clone()).or_default();
-        let free = self.cap.map_or(u32::MAX, |cap| cap.saturating_sub(lane.used));
-        let got = if lane.line.is_empty() { want.min(free) } else { 0 };
+        let free = self
+            .cap
+            .map_or(u32::MAX, |cap| cap.saturating_sub(lane.used));
+        let got = if lane.line.is_empty() {
+            want.min(free)
+        } else {
+            0
+        };
         lane.used += got;
         if got < want && lane.waiting.insert(id.clone()) {
             if lane.line.is_empty() {
@@ -66,11 +83,19 @@ impl Window {
         lane.used = lane.used.saturating_sub(count);
         let Some(cap) = self.cap else { return };
         while lane.used < cap {
-            let Some((id, mailbox)) = lane.line.pop_front() else { return };
+            let Some((id, mailbox)) = lane.line.pop_front() else {
+                return;
+            };
             lane.waiting.remove(&id);
             let granted = GRANT_MAX.min(cap - lane.used);
             // A workflow that is gone needs none.
-            if mailbox.send(Mail::Slots { queue: queue.clone(), count: granted }).is_ok() {
+            if mailbox
+                .send(Mail::Slots {
+                    queue: queue.clone(),
+                    count: granted,
+                })
+                .is_ok()
+            {
                 lane.used += granted;
             }
         }
@@ -104,7 +129,11 @@ mod tests {
         assert_eq!(window.take(&queue, 1, &id("b"), &b), 0);
         window.give_back(&queue, 1);
         assert_eq!((granted(&mut from_a), granted(&mut from_b)), (1, 0));
-        assert_eq!(window.take(&queue, 10, &id("a"), &a), 0, "who was served stands at the end of the line");
+        assert_eq!(
+            window.take(&queue, 10, &id("a"), &a),
+            0,
+            "who was served stands at the end of the line"
+        );
         window.give_back(&queue, 1);
         assert_eq!((granted(&mut from_a), granted(&mut from_b)), (0, 1));
     }
