@@ -12,9 +12,9 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 /// The emulator's well-known account.
-const ACCOUNT: &str = "devstoreaccount1";
+pub(crate) const ACCOUNT: &str = "devstoreaccount1";
 /// Its well-known key.
-const KEY: &str =
+pub(crate) const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 /// Base addresses of the three services.
