@@ -51,6 +51,24 @@ impl Clock for Hasty {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_store_in_all_layers_keeps_the_contract() {
+    use dagaz::store::layers::fault::Faults;
+    use dagaz::store::layers::gate::Gate;
+    use dagaz::store::layers::meter::Meter;
+    use dagaz::store::layers::retry::{Policy, Retry};
+
+    let env = Hasty::env();
+    let (store, _) = Faults::script().wrap(MemoryStore::open(env.clone()), env.clone());
+    let (store, meter) = Meter::wrap(store);
+    let store = Gate::wrap(store, Arc::new(|| true));
+    let store = Retry::wrap(store, env.clone(), Policy::default());
+    if let Err(broken) = conformance::run_all(&store, &env).await {
+        panic!("{broken}");
+    }
+    assert!(meter.total().requests > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_store_in_memory_keeps_the_contract() {
     let env = Hasty::env();
     let store = MemoryStore::open(env.clone());

@@ -124,7 +124,7 @@ pub(super) async fn q3_a_delayed_message_is_hidden_until_due(
 pub(super) async fn q4_receive_returns_at_most_what_was_asked(
     store: &Store,
     names: &Namespace,
-    _env: &Env,
+    env: &Env,
 ) -> Outcome {
     let queue = opened(store, names).await?;
     ensure_empty(store, queue, "nothing was sent").await?;
@@ -132,14 +132,18 @@ pub(super) async fn q4_receive_returns_at_most_what_was_asked(
         store.queues.send(queue, &format!("m{n}"), NOW).await?;
     }
     let mut got = 0;
-    for max in [1, 3, RECEIVE_MAX, RECEIVE_MAX, RECEIVE_MAX] {
+    for max in [1, 3, RECEIVE_MAX, RECEIVE_MAX] {
         let received = store.queues.receive(queue, max, LONG).await?;
         ensure(received.len() <= usize::from(max), || {
             format!("asked for {max}, got {}", received.len())
         })?;
         got += received.len();
     }
-    ensure(got == 40, || format!("40 were sent, {got} received"))?;
+    // A service may return fewer than there are: what is left comes one by one.
+    for _ in got..40 {
+        next(store, queue, env, LONG).await?;
+    }
+    ensure_empty(store, queue, "all were received").await?;
     for max in [0, RECEIVE_MAX + 1] {
         let received = store.queues.receive(queue, max, LONG).await;
         refused(received, Kind::Invalid, "a number out of range")?;
@@ -340,9 +344,13 @@ pub(super) async fn q12_each_message_goes_to_one_of_many_receivers(
             ensure(first, || format!("{message:?} went to two"))?;
         }
     }
-    ensure(seen.len() == SENT, || {
-        format!("{SENT} were sent, {} received", seen.len())
-    })
+    // A service may return fewer than there are: what is left comes one by one.
+    while seen.len() < SENT {
+        let message = next(store, queue, env, LONG).await?;
+        let first = message.deliveries == 1 && seen.insert(message.body.clone());
+        ensure(first, || format!("{message:?} came twice"))?;
+    }
+    ensure_empty(store, queue, "all were received").await
 }
 
 /// Q13: looking takes nothing away and shows nothing hidden.
