@@ -1,4 +1,11 @@
 //! All integration tests in one binary: one link, one emulator.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails, in its helpers too"
+)]
+
 mod conformance;
+mod emulator;
 mod support;

@@ -1,1 +1,4 @@
 //! What integration tests share.
+
+pub(crate) mod azurite;
+pub(crate) mod process;
