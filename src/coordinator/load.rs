@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::actor::Actor;
 use super::book::{Book, Pass};
 use super::stats::Stats;
-use crate::engine::{Changes, Generation, Graph, GraphError, Runtime, Status};
+use crate::definition::GraphError;
+use crate::engine::{Changes, Generation, Graph, Runtime, Status};
 use crate::protocol::{ReadError, Shown, Swap, patiently, read_definition, read_row};
 use crate::record::{
     ControlSeq, DecodeError, DefinitionRecord, IndexRecord, Record, Revision, RuntimeRecord, Stamp,
@@ -154,9 +155,9 @@ impl Actor {
     ) -> Result<Loaded, ReadError> {
         let ctx = Arc::clone(&self.ctx);
         if record.is_some_and(|record| !record.status.is_final()) {
-            return Err(self.lost(&format!("its definition {error}")));
+            return Err(self.lost(&format!("its definition cannot be run: {error}")));
         }
-        let reason = format!("the definition {error}");
+        let reason = format!("the definition cannot be run: {error}");
         let (now, tasks) = (ctx.env.wall(), definition.definition.tasks.len());
         if record.is_none() {
             tracing::error!(workflow = %self.id, reason, "workflow_unrunnable");
