@@ -34,6 +34,9 @@ mod sweep;
 mod turn;
 mod window;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::{Config, ConfigError, MAX_OUTSTANDING_AZURE, MAX_OUTSTANDING_EMULATOR};
 pub use lead::{CoordinatorError, run};
 pub use stats::Stats;
