@@ -107,6 +107,9 @@ fn a_missing_token_is_a_denial_and_a_silent_identity_service_is_not() {
     };
     let denied = azure_core::Error::message(ErrorKind::Credential, "no sources");
     assert_eq!(unsent(&denied), Kind::Denied);
+    let lines = azure_core::Error::message(ErrorKind::Credential, "one\ntwo");
+    let text = store_error("op", Effect::Read, Outcome::NotSent, &lines, at(NOW)).detail;
+    assert_eq!(text, "one; two");
     let silent = azure_core::Error::message(ErrorKind::Io, "no token in time");
     let wrapped = azure_core::Error::full(ErrorKind::Credential, silent, "no bearer token");
     assert_eq!(unsent(&wrapped), Kind::Unavailable);
