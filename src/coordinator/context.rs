@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::config::Config;
@@ -12,6 +13,9 @@ use crate::env::Env;
 use crate::protocol::{Layout, Leadership, Loss, ReadError};
 use crate::record::Epoch;
 use crate::store::Store;
+
+/// Most workflows that take a turn at once.
+pub(super) const TURNS_AT_ONCE: usize = 64;
 
 /// One term of leadership. Its store refuses everything once the fence is closed.
 #[derive(Debug)]
@@ -23,6 +27,8 @@ pub(super) struct Context {
     pub(super) leadership: Arc<Leadership>,
     pub(super) stats: Arc<Stats>,
     pub(super) window: Window,
+    /// How many workflows may take a turn at once: bounds requests, sockets and memory of all together.
+    pub(super) turns: Semaphore,
     /// Set when the process is to stop: finish, do not wait.
     pub(super) stopping: CancellationToken,
     /// Whether the completion queue was drained once since the take-over (P12).
