@@ -3,19 +3,51 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dagaz::env::real;
 use dagaz::store::azure::{AzureConfig, AzureStore};
-use dagaz::store::{BlobPath, Container, Expect, Kind, Queue, Store};
+use dagaz::store::{BlobPath, Container, Expect, Fields, Kind, Queue, RowKey, Store, Table, Value};
+use sha2::{Digest, Sha256};
 
-use crate::support::azurite::{Azurite, azurite};
+use crate::support::azurite::{ACCOUNT, Azurite, KEY, azurite};
 
 fn open(azurite: &Azurite) -> Store {
-    let (config, prefix) =
-        AzureConfig::resolve("demo", Some(&azurite.connection_string())).unwrap();
+    open_by(&azurite.connection_string())
+}
+
+fn open_by(connection_string: &str) -> Store {
+    let (config, prefix) = AzureConfig::resolve("demo", Some(connection_string)).unwrap();
     assert_eq!(prefix, "demo");
     assert!(config.is_emulator());
     AzureStore::open(&config, real::env()).unwrap()
+}
+
+/// A signature for the whole account until `end`, as a portal would make it.
+fn account_signature(end: &str) -> String {
+    let (version, services, types, rights) = ("2018-11-09", "bqt", "sco", "rwdlacup");
+    let text = format!("{ACCOUNT}\n{rights}\n{services}\n{types}\n\n{end}\n\n\n{version}\n");
+    let signature = STANDARD.encode(hmac_sha256(&STANDARD.decode(KEY).unwrap(), text.as_bytes()));
+    let signature = url::form_urlencoded::byte_serialize(signature.as_bytes()).collect::<String>();
+    format!("sv={version}&ss={services}&srt={types}&sp={rights}&se={end}&sig={signature}")
+}
+
+fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
+    let padded = |pad: u8| -> Vec<u8> {
+        (0..64)
+            .map(|i| key.get(i).copied().unwrap_or(0) ^ pad)
+            .collect()
+    };
+    let inner = Sha256::new()
+        .chain_update(padded(0x36))
+        .chain_update(text)
+        .finalize();
+    Sha256::new()
+        .chain_update(padded(0x5c))
+        .chain_update(inner)
+        .finalize()
+        .to_vec()
 }
 
 fn address(endpoint: &str) -> String {
@@ -79,4 +111,98 @@ async fn a_heartbeat_keeps_the_text() {
         .unwrap();
     assert_ne!(receipt.pop, message.receipt.pop);
     assert_eq!(store.queues.peek(&queue, 1).await.unwrap(), [text]);
+}
+
+#[tokio::test]
+async fn a_signature_opens_all_three_services_until_it_ends() {
+    let azurite = azurite();
+    let endpoints = &azurite.endpoints;
+    let with = |end: &str| {
+        open_by(&format!(
+            "BlobEndpoint={}/;QueueEndpoint={}/;TableEndpoint={}/;SharedAccessSignature=?{}",
+            endpoints.blob,
+            endpoints.queue,
+            endpoints.table,
+            account_signature(end)
+        ))
+    };
+    let store = with("2099-01-01T00:00:00Z");
+    let container = Container::new("emulator-sas").unwrap();
+    let path = BlobPath::new(container.clone(), "a=20b.json").unwrap();
+    store.blobs.create_container(&container).await.unwrap();
+    let body = Bytes::from_static(b"{}");
+    store
+        .blobs
+        .put(&path, body.clone(), &Expect::Absent, None)
+        .await
+        .unwrap();
+    assert_eq!(store.blobs.get(&path).await.unwrap().unwrap().body, body);
+
+    let queue = Queue::new("emulator-sas").unwrap();
+    store.queues.create_queue(&queue).await.unwrap();
+    store
+        .queues
+        .send(&queue, "a", Duration::ZERO)
+        .await
+        .unwrap();
+    let received = store
+        .queues
+        .receive(&queue, 1, Duration::from_secs(30))
+        .await
+        .unwrap();
+    let receipt = store
+        .queues
+        .extend(&queue, &received[0].receipt, Duration::from_secs(30))
+        .await
+        .unwrap();
+    store.queues.delete(&queue, &receipt).await.unwrap();
+
+    let table = Table::new("emulatorSas").unwrap();
+    let key = RowKey::new("it's", "a b").unwrap();
+    store.rows.create_table(&table).await.unwrap();
+    let fields: Fields = [("n".to_owned(), Value::Int(i64::MIN))].into();
+    let etag = store
+        .rows
+        .write(&table, &key, &fields, &Expect::Absent)
+        .await
+        .unwrap();
+    store
+        .rows
+        .write(&table, &key, &fields, &Expect::Version(etag))
+        .await
+        .unwrap();
+    assert_eq!(
+        store.rows.get(&table, &key).await.unwrap().unwrap().fields,
+        fields
+    );
+
+    let ended = with("2020-01-01T00:00:00Z");
+    let error = ended.blobs.get(&path).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Denied, "{error}");
+    assert!(
+        error.detail.contains("403 Authorization") || error.detail.contains("403 Authentication"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn letters_beyond_ascii_survive_in_long_messages() {
+    let store = open(azurite());
+    let queue = Queue::new("emulator-letters").unwrap();
+    store.queues.create_queue(&queue).await.unwrap();
+    // Three bytes a letter over many pieces of a request, at every offset.
+    for ascii in ["", "a", "aa"] {
+        let text = format!("{ascii}{}", "\u{6f22}".repeat(21_000));
+        store
+            .queues
+            .send(&queue, &text, Duration::ZERO)
+            .await
+            .unwrap();
+        let received = store
+            .queues
+            .receive(&queue, 1, Duration::from_secs(30))
+            .await
+            .unwrap();
+        assert!(received[0].body == text);
+    }
 }

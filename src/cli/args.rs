@@ -26,7 +26,12 @@ use crate::env::real;
 
 /// Runs DAG-shaped batch pipelines with nothing but an Azure storage account
 #[derive(Debug, Parser)]
-#[command(name = "workflow", version, max_term_width = 100, infer_long_args = false)]
+#[command(
+    name = "workflow",
+    version,
+    max_term_width = 100,
+    infer_long_args = false
+)]
 #[command(
     after_help = "Exit codes: 0 ok, 1 internal, 2 usage, 3 invalid definition, 4 not found, 5 authentication or role, 6 storage \
 unreachable, 7 conflict, 8 another coordinator leads, 10 workflow failed, 11 workflow cancelled, 12 wait timed out, 13 problems \
@@ -44,7 +49,12 @@ pub(super) struct Cli {
 pub(super) struct Global {
     /// The account and the prefix on it; PREFIX alone where AZURE_STORAGE_CONNECTION_STRING names the account, and
     /// `devstoreaccount1/PREFIX` for the emulator
-    #[arg(long, global = true, env = "WORKFLOW_STORE", value_name = "ACCOUNT/PREFIX")]
+    #[arg(
+        long,
+        global = true,
+        env = "WORKFLOW_STORE",
+        value_name = "ACCOUNT/PREFIX"
+    )]
     pub(super) store: Option<String>,
     /// How data is printed on stdout
     #[arg(long, global = true, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
@@ -133,8 +143,14 @@ pub(super) struct Target {
 
 /// Variables with a second name, which counts where the first is not set.
 const SECOND_NAMES: [(&str, &str); 3] = [
-    ("WORKFLOW_COORDINATOR_BATCH_SIZE", "JOBQ_COMPLETION_BATCH_SIZE"),
-    ("WORKFLOW_WORKER_CANCEL_POLL_INTERVAL_S", "JOBQ_CANCEL_POLL_INTERVAL"),
+    (
+        "WORKFLOW_COORDINATOR_BATCH_SIZE",
+        "JOBQ_COMPLETION_BATCH_SIZE",
+    ),
+    (
+        "WORKFLOW_WORKER_CANCEL_POLL_INTERVAL_S",
+        "JOBQ_CANCEL_POLL_INTERVAL",
+    ),
     (
         "WORKFLOW_WORKER_COMPLETION_SEND_MAX_ATTEMPTS",
         "JOBQ_COMPLETION_SEND_MAX_ATTEMPTS",
@@ -153,11 +169,12 @@ impl Refused {
     pub(super) fn report(self) -> Exit {
         if self.error.use_stderr() && self.json {
             let text = self.error.to_string();
-            let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-            let message = lines.next().unwrap_or("the command line is wrong");
+            // What comes before the usage is the message.
+            let message = text.split("Usage:").next().unwrap_or(&text);
+            let words: Vec<&str> = message.split_whitespace().collect();
+            let message = words.join(" ");
             let message = message.trim_start_matches("error: ");
-            let rest: Vec<&str> = lines.map(str::trim).collect();
-            let error = CliError::usage(message).help(rest.join("; "));
+            let error = CliError::usage(message).help("see `workflow --help`");
             return Printer::new(Format::Json, ColorWhen::Never).error(&error);
         }
         // Help for a reader that is gone helps nobody.
@@ -172,7 +189,8 @@ impl Refused {
 
 /// Reads the command line and the variables that stand in for flags.
 pub(super) fn parse(args: &[OsString]) -> Result<Cli, Refused> {
-    let json = args.iter().zip(args.iter().skip(1)).any(|(a, b)| a == "--output" && b == "json")
+    let mut pairs = args.iter().zip(args.iter().skip(1));
+    let json = pairs.any(|(flag, value)| flag == "--output" && value == "json")
         || args.iter().any(|arg| arg == "--output=json");
     let parsed = command()
         .try_get_matches_from(args)
@@ -187,7 +205,11 @@ pub(super) fn command() -> clap::Command {
 
 fn with_variables(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg| {
-        let Some(name) = arg.get_env().and_then(|name| name.to_str()).map(str::to_owned) else {
+        let Some(name) = arg
+            .get_env()
+            .and_then(|name| name.to_str())
+            .map(str::to_owned)
+        else {
             return arg;
         };
         if real::var(&name).is_some() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde::Serialize;
 
 use super::args::Target;
 use super::error::CliError;
@@ -38,6 +38,14 @@ pub(super) async fn cancel(context: &mut Context, args: &CancelArgs) -> Outcome 
     Ok(Exit::Ok)
 }
 
+/// How a request was met.
+#[derive(Debug, Serialize)]
+struct AnswerJson<'a> {
+    workflow_id: &'a WorkflowId,
+    action: &'a str,
+    answer: &'a str,
+}
+
 /// Tells how a request was met.
 pub(super) fn tell(
     context: &mut Context,
@@ -53,7 +61,11 @@ pub(super) fn tell(
         ),
     };
     if context.is_json() {
-        context.printer.json(&json!({"workflow_id": id, "action": action, "answer": word}))
+        context.printer.json(&AnswerJson {
+            workflow_id: id,
+            action,
+            answer: word,
+        })
     } else {
         context.printer.line(&text)
     }

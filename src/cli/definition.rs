@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::io;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::Context;
 use super::error::CliError;
 use super::exit::Exit;
+use super::print::note;
 use crate::definition::{Definition, Diagnostic, Parsed, Source, parse, render};
 
 /// A file that was read and checked.
@@ -25,14 +27,23 @@ impl Checked {
     }
 
     /// Its problems for programs.
-    pub(super) fn json(&self) -> Value {
-        json!({
-            "file": self.source.name(),
-            "valid": self.result.is_ok(),
-            "tasks": self.result.as_ref().ok().map(|definition| definition.tasks.len()),
-            "diagnostics": self.diagnostics,
-        })
+    pub(super) fn json(&self) -> CheckedJson<'_> {
+        CheckedJson {
+            file: self.source.name(),
+            valid: self.result.is_ok(),
+            tasks: self.result.as_ref().ok().map(|found| found.tasks.len()),
+            diagnostics: &self.diagnostics,
+        }
     }
+}
+
+/// A checked file as a value.
+#[derive(Debug, Serialize)]
+pub(super) struct CheckedJson<'a> {
+    file: &'a str,
+    valid: bool,
+    tasks: Option<usize>,
+    diagnostics: &'a [Diagnostic],
 }
 
 /// Reads and checks `name`; `-` is stdin.
@@ -70,28 +81,38 @@ pub(super) fn read_all(
     context: &Context,
     names: &[String],
 ) -> Result<Vec<(String, Definition)>, CliError> {
-    let checked: Vec<Checked> = names.iter().map(|name| check(name)).collect::<Result<_, _>>()?;
+    let checked: Vec<Checked> = names
+        .iter()
+        .map(|name| check(name))
+        .collect::<Result<_, _>>()?;
     let colour = context.printer.colour().stderr;
     let bad: Vec<&Checked> = checked.iter().filter(|c| c.result.is_err()).collect();
     if !bad.is_empty() {
-        let values = bad.iter().map(|checked| checked.json()).collect();
+        let values: Vec<_> = bad.iter().map(|checked| checked.json()).collect();
+        let values = json!(values);
         let text = bad.iter().map(|checked| checked.text(colour)).collect();
         let what = match bad[..] {
             [one] => format!("`{}` is not a valid definition", one.source.name()),
-            _ => format!("{} of {} definitions are not valid", bad.len(), checked.len()),
+            _ => format!(
+                "{} of {} definitions are not valid",
+                bad.len(),
+                checked.len()
+            ),
         };
         return Err(CliError::new(Exit::InvalidDefinition, what).problems(values, text));
     }
     let mut definitions = Vec::with_capacity(checked.len());
     for checked in checked {
         if !checked.diagnostics.is_empty() {
-            context.printer.note(checked.text(colour).trim_end());
+            note(checked.text(colour).trim_end());
         }
         let name = checked.source.name().to_owned();
         let definition = checked.result;
-        definitions.push((name, definition.map_err(|()| {
-            CliError::internal("a definition without problems must be there")
-        })?));
+        definitions.push((
+            name,
+            definition
+                .map_err(|()| CliError::internal("a definition without problems must be there"))?,
+        ));
     }
     Ok(definitions)
 }

@@ -29,9 +29,14 @@ pub(super) struct Told {
     pub(super) problems: Option<(Value, String)>,
 }
 
-/// The JSON form of an error.
+/// `{"error": {"kind", "message", "help"}}`
 #[derive(Debug, Serialize)]
-struct Json<'a> {
+pub(super) struct ErrorJson<'a> {
+    error: Fields<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct Fields<'a> {
     kind: &'static str,
     message: &'a str,
     help: Option<&'a str>,
@@ -40,14 +45,16 @@ struct Json<'a> {
 }
 
 impl Told {
-    /// `{"error": {"kind", "message", "help"}}`
-    pub(super) fn json(&self) -> Value {
-        serde_json::json!({ "error": Json {
-            kind: self.exit.word(),
-            message: &self.message,
-            help: self.help.as_deref(),
-            problems: self.problems.as_ref().map(|(values, _)| values),
-        }})
+    /// The JSON form.
+    pub(super) fn json(&self) -> ErrorJson<'_> {
+        ErrorJson {
+            error: Fields {
+                kind: self.exit.word(),
+                message: &self.message,
+                help: self.help.as_deref(),
+                problems: self.problems.as_ref().map(|(values, _)| values),
+            },
+        }
     }
 }
 
@@ -157,8 +164,9 @@ impl From<ClientError> for CliError {
             ClientError::Contended(_) => {
                 Self::new(Exit::Conflict, message).help("run the command again")
             }
-            ClientError::TimedOut { id, .. } => Self::new(Exit::TimedOut, message)
-                .help(format!("it goes on: run `workflow watch {id}` to wait longer")),
+            ClientError::TimedOut { id, .. } => Self::new(Exit::TimedOut, message).help(format!(
+                "it goes on: run `workflow watch {id}` to wait longer"
+            )),
         }
     }
 }

@@ -36,14 +36,22 @@ pub(super) async fn list(context: &mut Context, args: &ListArgs) -> Outcome {
     let client = open::client(context)?;
     let only_open = !args.status.is_empty() && !args.status.iter().any(|status| status.is_final());
     let listing = client.list(only_open).await?;
-    let wanted = |summary: &&Summary| args.status.is_empty() || args.status.contains(&summary.status);
+    let wanted =
+        |summary: &&Summary| args.status.is_empty() || args.status.contains(&summary.status);
     let limit = args.limit.unwrap_or(usize::MAX);
-    let workflows: Vec<&Summary> = listing.workflows.iter().filter(wanted).take(limit).collect();
+    let workflows: Vec<&Summary> = listing
+        .workflows
+        .iter()
+        .filter(wanted)
+        .take(limit)
+        .collect();
     if context.is_json() {
         context.printer.json(&workflows)?;
     } else {
         let mut table = plain_table();
-        table.set_header(["ID", "NAME", "STATUS", "TASKS", "FAILED", "CREATED", "REASON"]);
+        table.set_header([
+            "ID", "NAME", "STATUS", "TASKS", "FAILED", "CREATED", "REASON",
+        ]);
         for summary in workflows {
             table.add_row([
                 summary.workflow_id.to_string(),

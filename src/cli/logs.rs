@@ -1,10 +1,15 @@
 //! `workflow logs ID TASK`
 
-use serde_json::json;
+use std::borrow::Cow;
+
+use serde::Serialize;
 
 use super::args::Target;
 use super::exit::Exit;
+use super::print::note;
 use super::{Context, Outcome, open};
+use crate::definition::WorkflowId;
+use crate::engine::Attempt;
 
 /// Arguments of `logs`.
 #[derive(Debug, clap::Args)]
@@ -19,23 +24,31 @@ pub(super) struct LogsArgs {
     raw: bool,
 }
 
+/// A log as a value.
+#[derive(Debug, Serialize)]
+struct LogJson<'a> {
+    workflow_id: &'a WorkflowId,
+    task: &'a str,
+    attempt_no: Attempt,
+    log: Option<Cow<'a, str>>,
+}
+
 /// Prints what the last attempt that ended has printed, made safe for a terminal.
 pub(super) async fn logs(context: &mut Context, args: &LogsArgs) -> Outcome {
     let client = open::client(context)?;
     let id = &args.target.id;
     let log = client.logs(id, &args.task).await?;
     if context.is_json() {
-        let text = log.bytes.as_deref().map(String::from_utf8_lossy);
-        context.printer.json(&json!({
-            "workflow_id": id,
-            "task": args.task,
-            "attempt_no": log.attempt_no,
-            "log": text,
-        }))?;
+        context.printer.json(&LogJson {
+            workflow_id: id,
+            task: &args.task,
+            attempt_no: log.attempt_no,
+            log: log.bytes.as_deref().map(String::from_utf8_lossy),
+        })?;
         return Ok(Exit::Ok);
     }
     match log.bytes {
-        None => context.printer.note(&format!("task `{}` printed nothing", args.task)),
+        None => note(&format!("task `{}` printed nothing", args.task)),
         Some(bytes) if args.raw => context.printer.bytes(&bytes)?,
         Some(bytes) => context.printer.line(&safe(&bytes))?,
     }

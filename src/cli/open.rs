@@ -46,10 +46,15 @@ pub(super) fn open(context: &Context) -> Result<Opened, CliError> {
     })
 }
 
+/// The same store, with some patience: what was not carried out is tried again for a while.
+pub(super) fn patient(context: &Context, store: &Store) -> Store {
+    Retry::wrap(store.clone(), context.env.clone(), Policy::within(PATIENCE))
+}
+
 /// A client of what `--store` names, with some patience.
 pub(super) fn client(context: &Context) -> Result<Client, CliError> {
     let Opened { store, layout, .. } = open(context)?;
-    let store = Retry::wrap(store, context.env.clone(), Policy::within(PATIENCE));
+    let store = patient(context, &store);
     Ok(Client::new(
         context.env.clone(),
         store,

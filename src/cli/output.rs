@@ -2,6 +2,7 @@
 
 use super::args::Target;
 use super::exit::Exit;
+use super::print::note;
 use super::{Context, Outcome, open};
 
 /// Arguments of `output`.
@@ -24,7 +25,7 @@ pub(super) async fn output(context: &mut Context, args: &OutputArgs) -> Outcome 
             context.printer.bytes(b"\n")?;
         }
         None if context.is_json() => context.printer.line("null")?,
-        None => context.printer.note(&format!("task `{}` wrote no output", args.task)),
+        None => note(&format!("task `{}` wrote no output", args.task)),
     }
     Ok(Exit::Ok)
 }

@@ -28,9 +28,8 @@ pub(super) struct Colour {
 impl Colour {
     /// `--color` wins; else colours go to terminals, unless `NO_COLOR` is set or the terminal is dumb.
     pub(super) fn of(when: ColorWhen) -> Self {
-        let wanted = || {
-            real::var("NO_COLOR").is_none() && real::var("TERM").as_deref() != Some("dumb")
-        };
+        let wanted =
+            || real::var("NO_COLOR").is_none() && real::var("TERM").as_deref() != Some("dumb");
         match when {
             ColorWhen::Always => Self {
                 stdout: true,
@@ -123,11 +122,6 @@ impl Printer {
         }
     }
 
-    /// A remark for people, on stderr. It is no data, so a stderr that takes nothing is passed over.
-    pub(super) fn note(&self, text: &str) {
-        stderr(&format!("{text}\n"));
-    }
-
     /// Tells an error: on stderr for people, on stdout as JSON for programs. Returns how the process ends.
     pub(super) fn error(&mut self, error: &CliError) -> Exit {
         let CliError::Told(told) = error else {
@@ -146,17 +140,22 @@ impl Printer {
 }
 
 fn error_text(told: &Told, colour: bool) -> String {
-    let mut text = String::new();
-    if let Some((_, problems)) = &told.problems {
-        text.push_str(problems);
-    }
-    text.push_str(&paint(colour, Ink::Red, "error:"));
-    text.push_str(&format!(" {}\n", clean(&told.message)));
-    if let Some(help) = &told.help {
-        text.push_str(&paint(colour, Ink::Cyan, "help:"));
-        text.push_str(&format!(" {}\n", clean(help)));
-    }
-    text
+    let problems = told.problems.as_ref().map_or("", |(_, text)| text);
+    let word = paint(colour, Ink::Red, "error:");
+    let text = format!("{problems}{word} {}\n", clean(&told.message));
+    let Some(help) = &told.help else {
+        return text;
+    };
+    format!(
+        "{text}{} {}\n",
+        paint(colour, Ink::Cyan, "help:"),
+        clean(help)
+    )
+}
+
+/// A remark for people, on stderr.
+pub(super) fn note(text: &str) {
+    stderr(&format!("{text}\n"));
 }
 
 /// Writes to stderr, where nobody waits for it.
@@ -177,7 +176,7 @@ pub(super) fn clean(text: &str) -> String {
 
 /// A moment for people: local time with its offset.
 pub(super) fn local_time(at: Timestamp) -> String {
-    at.to_zoned(TimeZone::system())
+    at.to_zoned_datetime(TimeZone::system())
         .strftime("%Y-%m-%d %H:%M:%S%:z")
         .to_string()
 }

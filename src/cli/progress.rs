@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::Context;
 use super::args::Format;
 use super::error::CliError;
-use super::print::{Ink, clean, local_time, paint};
+use super::print::{Ink, clean, local_time, note, paint};
 use crate::client::{Counts, Summary, TaskView, TaskWord, Update};
 use crate::engine::Status;
 
@@ -51,7 +51,11 @@ impl Progress {
     }
 
     /// Shows what changed.
-    pub(super) fn update(&mut self, context: &mut Context, update: &Update) -> Result<(), CliError> {
+    pub(super) fn update(
+        &mut self,
+        context: &mut Context,
+        update: &Update,
+    ) -> Result<(), CliError> {
         let summary = &update.view.summary;
         let first = !self.begun;
         self.begun = true;
@@ -99,7 +103,7 @@ impl Progress {
         match self.shown {
             Shown::AsData => context.printer.line(text),
             Shown::Aside => {
-                context.printer.note(text);
+                note(text);
                 Ok(())
             }
         }
@@ -116,10 +120,12 @@ impl Drop for Progress {
 
 /// `12:00:00 train: failed (attempt 2): exit code 3`
 fn task_line(time: &str, task: &TaskView, colour: bool) -> String {
-    let mut line = format!("{time} {}: {}", task.name, word(task.state, colour));
-    if task.attempt_no.number() > 1 {
-        line.push_str(&format!(" (attempt {})", task.attempt_no));
-    }
+    let attempt = match task.attempt_no.number() {
+        0 | 1 => String::new(),
+        number => format!(" (attempt {number})"),
+    };
+    let state = word(task.state, colour);
+    let mut line = format!("{time} {}: {state}{attempt}", task.name);
     if let Some(reason) = &task.reason {
         line.push_str(": ");
         line.push_str(&clean(reason));
@@ -151,7 +157,9 @@ pub(super) fn summary_line(summary: &Summary, colour: bool) -> String {
 
 /// `completed 3, pending 194`, without the states in `but`… unless nothing else is left.
 pub(super) fn counts_text(counts: &Counts, but: impl Fn(TaskWord) -> bool) -> String {
-    let shown = counts.iter().filter(|(word, _)| !but(*word) || *word == TaskWord::Failed);
+    let shown = counts
+        .iter()
+        .filter(|(word, _)| !but(*word) || *word == TaskWord::Failed);
     let parts: Vec<String> = shown.map(|(word, n)| format!("{word} {n}")).collect();
     parts.join(", ")
 }

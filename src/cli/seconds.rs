@@ -12,7 +12,9 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     if text.is_empty() || !text.chars().all(plain) {
         return Err(rule());
     }
-    let secs: f64 = text.parse().map_err(|_ignored: std::num::ParseFloatError| rule())?;
+    let secs: f64 = text
+        .parse()
+        .map_err(|_ignored: std::num::ParseFloatError| rule())?;
     if secs > SECONDS_MAX {
         return Err(format!("at most {SECONDS_MAX} seconds (7 days)"));
     }

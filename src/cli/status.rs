@@ -32,7 +32,14 @@ pub(super) async fn status(context: &mut Context, args: &StatusArgs) -> Outcome 
         ("workflow", summary.workflow_id.to_string()),
         ("name", clean(&summary.name)),
         ("status", status_word(summary.status, colour)),
-        ("tasks", format!("{} ({})", summary.total, counts_text(&summary.counts, |_| false))),
+        (
+            "tasks",
+            format!(
+                "{} ({})",
+                summary.total,
+                counts_text(&summary.counts, |_| false)
+            ),
+        ),
         ("created", local_time(summary.created_at)),
         ("updated", local_time(summary.updated_at)),
     ];
@@ -40,9 +47,16 @@ pub(super) async fn status(context: &mut Context, args: &StatusArgs) -> Outcome 
         fields.push(("reason", clean(reason)));
     }
     for (name, value) in fields {
-        context.printer.line(&format!("{} {value}", paint(colour, Ink::Bold, &format!("{name:<9}"))))?;
+        context.printer.line(&format!(
+            "{} {value}",
+            paint(colour, Ink::Bold, &format!("{name:<9}"))
+        ))?;
     }
-    let worth: Vec<&TaskView> = view.tasks.iter().filter(|task| is_worth_showing(task)).collect();
+    let worth: Vec<&TaskView> = view
+        .tasks
+        .iter()
+        .filter(|task| is_worth_showing(task))
+        .collect();
     if !worth.is_empty() {
         let shown = &worth[..worth.len().min(TASKS_SHOWN_MAX)];
         context.printer.line("")?;
@@ -50,7 +64,10 @@ pub(super) async fn status(context: &mut Context, args: &StatusArgs) -> Outcome 
     }
     if worth.len() > TASKS_SHOWN_MAX {
         let more = worth.len() - TASKS_SHOWN_MAX;
-        context.printer.line(&format!("… and {more} more: `workflow tasks {}`", summary.workflow_id))?;
+        context.printer.line(&format!(
+            "… and {more} more: `workflow tasks {}`",
+            summary.workflow_id
+        ))?;
     }
     Ok(Exit::Ok)
 }

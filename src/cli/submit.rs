@@ -3,15 +3,17 @@
 use std::io::{self, BufRead as _};
 use std::time::Duration;
 
-use serde_json::json;
+use serde::Serialize;
 
 use super::error::CliError;
 use super::exit::Exit;
+use super::print::note;
 use super::progress::Shown;
 use super::seconds::seconds;
 use super::watch::follow;
 use super::{Context, Outcome, definition, open};
 use crate::definition::WorkflowId;
+use crate::record::RunId;
 
 /// Arguments of `submit`.
 #[derive(Debug, clap::Args)]
@@ -33,6 +35,16 @@ pub(super) struct SubmitArgs {
     timeout_s: Option<Duration>,
 }
 
+/// One line for each workflow submitted.
+#[derive(Debug, Serialize)]
+struct SubmittedJson<'a> {
+    workflow_id: &'a WorkflowId,
+    name: &'a str,
+    file: &'a str,
+    run_id: RunId,
+    is_new: bool,
+}
+
 /// Submits all files, after all of them were found valid.
 pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
     let mut files = args.files;
@@ -43,8 +55,10 @@ pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
         return Err(CliError::usage("the list names no file").help("give at least one definition"));
     }
     if args.id.is_some() && files.len() > 1 {
-        return Err(CliError::usage("`--id` names one workflow, but there are several files")
-            .help("submit them one by one, or leave `--id` out"));
+        return Err(
+            CliError::usage("`--id` names one workflow, but there are several files")
+                .help("submit them one by one, or leave `--id` out"),
+        );
     }
     let client = open::client(context)?;
     let definitions = definition::read_all(context, &files)?;
@@ -53,17 +67,17 @@ pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
         let id = args.id.clone().unwrap_or_else(|| client.new_id());
         let submitted = client.submit(&id, &definition).await?;
         if context.is_json() {
-            context.printer.json(&json!({
-                "workflow_id": submitted.id,
-                "name": definition.name.as_deref().unwrap_or(id.as_str()),
-                "file": file,
-                "run_id": submitted.run_id.to_string(),
-                "is_new": submitted.is_new,
-            }))?;
+            context.printer.json(&SubmittedJson {
+                workflow_id: &id,
+                name: definition.name.as_deref().unwrap_or(id.as_str()),
+                file: &file,
+                run_id: submitted.run_id,
+                is_new: submitted.is_new,
+            })?;
         } else {
             context.printer.line(id.as_str())?;
             if !submitted.is_new {
-                context.printer.note(&format!(
+                note(&format!(
                     "workflow `{id}` had been submitted already, with the same definition"
                 ));
             }
@@ -99,6 +113,9 @@ fn listed(list: &str) -> Result<Vec<String>, CliError> {
         CliError::usage(format!("the list `{list}` cannot be read: {error}"))
             .help("give a text file with one name a line, or `-` for stdin")
     })?;
-    let names = lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
+    let names = lines
+        .iter()
+        .map(|line| line.trim())
+        .filter(|line| !line.is_empty());
     Ok(names.map(str::to_owned).collect())
 }

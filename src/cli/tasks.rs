@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::presets;
+use comfy_table::{ContentArrangement, Table};
 
 use super::args::Target;
 use super::exit::Exit;
@@ -37,7 +38,9 @@ pub(super) async fn tasks(context: &mut Context, args: &TasksArgs) -> Outcome {
 /// Tasks as a table.
 pub(super) fn table(tasks: &[&TaskView]) -> String {
     let mut table = plain_table();
-    table.set_header(["TASK", "STATE", "ATTEMPT", "STARTED", "TOOK", "EXIT", "WORKER", "REASON"]);
+    table.set_header([
+        "TASK", "STATE", "ATTEMPT", "STARTED", "TOOK", "EXIT", "WORKER", "REASON",
+    ]);
     for task in tasks {
         let took = task.started_at.zip(task.ended_at).map(|(from, to)| {
             // Clocks may be set back between the two.
@@ -49,7 +52,9 @@ pub(super) fn table(tasks: &[&TaskView]) -> String {
             task.attempt_no.to_string(),
             task.started_at.map(local_time).unwrap_or_default(),
             took.map(short_duration).unwrap_or_default(),
-            task.exit_code.map(|code| code.to_string()).unwrap_or_default(),
+            task.exit_code
+                .map(|code| code.to_string())
+                .unwrap_or_default(),
             task.worker.as_deref().map(clean).unwrap_or_default(),
             task.reason.as_deref().map(clean).unwrap_or_default(),
         ]);
@@ -61,7 +66,7 @@ pub(super) fn table(tasks: &[&TaskView]) -> String {
 pub(super) fn plain_table() -> Table {
     let mut table = Table::new();
     table
-        .load_preset(presets::NOTHING)
+        .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
     table
 }

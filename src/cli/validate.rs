@@ -2,7 +2,7 @@
 
 use super::error::CliError;
 use super::exit::Exit;
-use super::print::{Ink, paint};
+use super::print::{Ink, note, paint};
 use super::{Context, Outcome, definition};
 
 /// Arguments of `validate`.
@@ -27,7 +27,7 @@ pub(super) fn validate(context: &mut Context, args: &ValidateArgs) -> Outcome {
     } else {
         for checked in &checked {
             if !checked.diagnostics.is_empty() {
-                context.printer.note(checked.text(colour.stderr).trim_end());
+                note(checked.text(colour.stderr).trim_end());
             }
             let name = checked.source.name();
             let line = match &checked.result {

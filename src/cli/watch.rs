@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde::Serialize;
 
 use super::args::Target;
 use super::exit::Exit;
 use super::progress::{Progress, Shown};
 use super::seconds::seconds;
 use super::{Context, Outcome, open};
-use crate::client::{Client, Update};
+use crate::client::{Client, Summary, TaskView};
 use crate::definition::WorkflowId;
 use crate::engine::Status;
 
@@ -44,7 +44,10 @@ pub(super) async fn follow(
     while let Some(update) = watch.next().await? {
         status = update.view.summary.status;
         if context.is_json() {
-            context.printer.json(&update_json(&update))?;
+            context.printer.json(&UpdateJson {
+                summary: &update.view.summary,
+                tasks: update.changed_tasks().collect(),
+            })?;
         } else {
             progress.update(context, &update)?;
         }
@@ -52,11 +55,12 @@ pub(super) async fn follow(
     Ok(exit_of(status))
 }
 
-/// The JSON of `status`, with the tasks that changed.
-fn update_json(update: &Update) -> serde_json::Value {
-    let mut value = json!(update.view.summary);
-    value["tasks"] = json!(update.changed_tasks().collect::<Vec<_>>());
-    value
+/// The JSON of `status`, with only the tasks that changed.
+#[derive(Debug, Serialize)]
+struct UpdateJson<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    tasks: Vec<&'a TaskView>,
 }
 
 /// How a command ends that waits for the end of a workflow.

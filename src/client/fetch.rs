@@ -105,22 +105,23 @@ impl Client {
                 nearest: nearest(task, names),
             });
         };
-        let (state, detail) = match &stage.runtime {
+        let (now, detail) = match &stage.runtime {
             None => (TaskState::Pending, None),
             Some(runtime) => {
-                let states = runtime.task_states().map_err(|source| {
-                    crate::protocol::ReadError::Decode {
-                        place: self.layout.runtime(id).to_string(),
-                        source,
-                    }
-                })?;
+                let states =
+                    runtime
+                        .task_states()
+                        .map_err(|source| crate::protocol::ReadError::Decode {
+                            place: self.layout.runtime(id).to_string(),
+                            source,
+                        })?;
                 let detail = runtime.tasks.iter().find(|detail| detail.place.at() == at);
                 (states[at], detail)
             }
         };
         Ok(Found {
             name: &tasks[at].name,
-            state,
+            state: now,
             detail,
         })
     }

@@ -56,9 +56,8 @@ impl Client {
             }
         }
         let mut workflows: Vec<Summary> = by_id.into_values().collect();
-        workflows.sort_by(|a, b| {
-            (b.created_at, &b.workflow_id).cmp(&(a.created_at, &a.workflow_id))
-        });
+        workflows
+            .sort_by(|a, b| (b.created_at, &b.workflow_id).cmp(&(a.created_at, &a.workflow_id)));
         Ok(Listing {
             workflows,
             unreadable,
@@ -80,6 +79,6 @@ fn summary(record: IndexRecord) -> Summary {
         counts,
         created_at: record.created_at,
         updated_at: record.updated_at,
-        reason: record.reason,
+        reason: Some(record.reason).filter(|reason| !reason.is_empty()),
     }
 }

@@ -32,7 +32,7 @@ pub use list::Listing;
 pub use read::Stage;
 pub use submit::Submitted;
 pub use view::{Counts, Summary, TaskView, TaskWord, WorkflowView};
-pub use watch::{Update, Watch};
+pub use watch::{Running, Update, Watch};
 
 /// How often an operation is begun anew when others change what it works on, or when its outcome stays unknown.
 const TRIES_MAX: u32 = 10;

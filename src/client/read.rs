@@ -2,20 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::client::view::{Counts, Summary, TaskView, TaskWord, WorkflowView};
 use crate::client::{Client, ClientError, Result};
 use crate::definition::{TaskName, WorkflowId};
 use crate::engine::{AttemptReport, Outcome, Status, TaskIx, TaskState};
-use crate::protocol::{ReadError, read_definition, read_runtime, record_of};
+use crate::protocol::{
+    FoundClaim, ReadError, found_claim, list_claims, read_definition, read_runtime,
+};
 use crate::record::{
     ClaimRecord, ControlAction, DecodeError, DefinitionRecord, RuntimeRecord, TaskDetail,
 };
-use crate::store::{Kind, Row};
-
-/// How much older than its visibility time-out a claim may be and still count (P19).
-const CLAIM_SLACK: Duration = Duration::from_secs(5);
+use crate::store::Kind;
 
 /// How far a workflow has come in storage.
 #[derive(Debug, Clone)]
@@ -96,17 +94,22 @@ impl Client {
         &self,
         runtime: &RuntimeRecord,
     ) -> Result<BTreeMap<TaskName, ClaimRecord>> {
+        let id = &runtime.workflow_id;
         let mut claims = BTreeMap::new();
         let mut after = None;
         loop {
-            let (table, partition) = (self.layout.claims(), runtime.workflow_id.as_str());
-            let page = self.store.rows.query(table, partition, after.as_ref());
+            let page = list_claims(&self.store, &self.layout, id, after.as_ref());
             let page = match page.await {
                 Ok(page) => page,
                 Err(error) if error.kind == Kind::NoResource => return Ok(claims),
                 Err(error) => return Err(error.into()),
             };
-            let live = page.items.iter().filter_map(live_claim);
+            // A row that cannot be read claims nothing.
+            let found = page
+                .items
+                .into_iter()
+                .filter_map(|row| found_claim(row).ok());
+            let live = found.filter(FoundClaim::is_live).map(|claim| claim.record);
             let ours = live.filter(|claim| {
                 claim.run_id == runtime.run_id && claim.generation == runtime.generation
             });
@@ -117,15 +120,6 @@ impl Client {
             }
         }
     }
-}
-
-/// The claim in a row, if somebody holds it; a row that cannot be read claims nothing.
-fn live_claim(row: &Row) -> Option<ClaimRecord> {
-    let claim: ClaimRecord = record_of(&row.fields).ok()?;
-    let age = row.read_at.duration_since(row.changed_at);
-    let limit = Duration::from_secs(u64::from(claim.visibility_s)) + CLAIM_SLACK;
-    let live = age.as_millis() < i128::try_from(limit.as_millis()).unwrap_or(i128::MAX);
-    (live && !claim.freed).then_some(claim)
 }
 
 fn check_places(runtime: &RuntimeRecord, tasks: usize) -> std::result::Result<(), DecodeError> {
@@ -286,7 +280,9 @@ fn task_reason(word: TaskWord, detail: &TaskDetail, names: &[&TaskName]) -> Opti
         }
         TaskWord::UpstreamFailed => reason.or_else(|| {
             let root = names[detail.root_cause?.at()];
-            Some(format!("task `{root}`, on which it depends, did not succeed"))
+            Some(format!(
+                "task `{root}`, on which it depends, did not succeed"
+            ))
         }),
         TaskWord::Cancelled => reason.or_else(|| Some("cancelled".to_owned())),
         TaskWord::Pending

@@ -30,16 +30,22 @@ impl Client {
         };
         let runtime = runtime.record;
         if !runtime.status.is_final() {
-            return Err(refused(format!("has not ended: it is `{}`", runtime.status)));
+            return Err(refused(format!(
+                "has not ended: it is `{}`",
+                runtime.status
+            )));
         }
-        let states = runtime
-            .task_states()
-            .map_err(|source| crate::protocol::ReadError::Decode {
-                place: self.layout.runtime(id).to_string(),
-                source,
-            })?;
+        let states =
+            runtime
+                .task_states()
+                .map_err(|source| crate::protocol::ReadError::Decode {
+                    place: self.layout.runtime(id).to_string(),
+                    source,
+                })?;
         if !states.into_iter().any(TaskState::is_dep_failed) {
-            return Err(refused("has nothing to run again: no task failed".to_owned()));
+            return Err(refused(
+                "has nothing to run again: no task failed".to_owned(),
+            ));
         }
         let ask = Ask {
             action: ControlAction::Retry,

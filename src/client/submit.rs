@@ -161,7 +161,7 @@ fn first_row(definition: &DefinitionRecord) -> IndexRecord {
         epoch: Epoch::default(),
         revision: Revision::default(),
         status: Status::Pending,
-        reason: None,
+        reason: String::new(),
         total,
         counts: [("pending".to_owned(), total)].into(),
         control_seq: ControlSeq::default(),

@@ -214,8 +214,8 @@ pub struct TaskView {
 }
 
 impl WorkflowView {
-    /// Shows queued tasks of which `runs` is true as running: for who knows it sooner than the claims.
-    pub fn mark_running(&mut self, runs: impl Fn(&TaskName) -> bool) {
+    /// Shows queued tasks of which `runs` is true as running.
+    pub(super) fn mark_running(&mut self, runs: impl Fn(&TaskName) -> bool) {
         for task in &mut self.tasks {
             if task.state == TaskWord::Queued && runs(&task.name) {
                 task.state = TaskWord::Running;

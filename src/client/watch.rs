@@ -1,12 +1,13 @@
 //! Follows a workflow to its end by reading it again and again.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::read::Stage;
 use crate::client::view::{TaskView, WorkflowView};
 use crate::client::{Client, ClientError, Result};
-use crate::definition::WorkflowId;
+use crate::definition::{TaskName, WorkflowId};
 use crate::env::Mono;
 use crate::record::DefinitionRecord;
 
@@ -33,6 +34,16 @@ impl Update {
     }
 }
 
+/// Tells whether a queued task runs: for who knows it sooner than the claims.
+#[derive(Clone)]
+pub struct Running(pub Arc<dyn Fn(&TaskName) -> bool + Send + Sync>);
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Running")
+    }
+}
+
 /// A watch over one workflow.
 #[derive(Debug)]
 pub struct Watch {
@@ -41,6 +52,8 @@ pub struct Watch {
     last: Option<WorkflowView>,
     pause: Duration,
     pause_min: Duration,
+    pause_max: Duration,
+    runs: Option<Running>,
     limit: Option<Duration>,
     started: Mono,
     in_trouble: bool,
@@ -57,6 +70,8 @@ impl Client {
             last: None,
             pause: Duration::ZERO,
             pause_min: PAUSE_MIN,
+            pause_max: PAUSE_MAX,
+            runs: None,
             limit,
             started: self.env.mono(),
             in_trouble: false,
@@ -66,10 +81,13 @@ impl Client {
 }
 
 impl Watch {
-    /// Looks at least this often while things change; for a store in this process, where looking costs little.
+    /// For a store in this process, where looking costs little: looks after `pause` while things change, and after ten times that
+    /// at the latest. `runs` tells which queued tasks run.
     #[must_use]
-    pub const fn look_every(mut self, pause: Duration) -> Self {
+    pub fn nearby(mut self, pause: Duration, runs: Running) -> Self {
         self.pause_min = pause;
+        self.pause_max = pause * 10;
+        self.runs = Some(runs);
         self
     }
 
@@ -91,12 +109,16 @@ impl Watch {
             let before = self.client.env.mono();
             let view = match self.look().await {
                 Ok(view) => view,
-                Err(error) if error.store().is_some_and(crate::store::StoreError::is_transient) => {
+                Err(error)
+                    if error
+                        .store()
+                        .is_some_and(crate::store::StoreError::is_transient) =>
+                {
                     if !self.in_trouble {
                         tracing::warn!(event = "watch_interrupted", %error);
                     }
                     self.in_trouble = true;
-                    self.pause = PAUSE_MAX;
+                    self.pause = self.pause_max;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -111,7 +133,7 @@ impl Watch {
                 self.last = Some(view.clone());
                 return Ok(Some(Update { view, changed }));
             }
-            let longer = (self.pause * 2).clamp(self.pause_min, PAUSE_MAX);
+            let longer = (self.pause * 2).clamp(self.pause_min, self.pause_max);
             self.pause = longer.max(took * REST_FACTOR);
         }
     }
@@ -121,7 +143,11 @@ impl Watch {
             definition: Arc::clone(&self.definition),
             runtime: self.client.runtime(&self.definition).await?,
         };
-        self.client.view(&stage).await
+        let mut view = self.client.view(&stage).await?;
+        if let Some(Running(runs)) = &self.runs {
+            view.mark_running(|name| runs(name));
+        }
+        Ok(view)
     }
 
     /// Pauses, up to the end of the time given.

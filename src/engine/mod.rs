@@ -18,7 +18,7 @@ mod runtime;
 mod task;
 
 pub use effects::{Applied, Changes};
-pub use graph::{Graph, GraphError};
+pub use graph::Graph;
 pub use outcome::{AttemptReport, Failure, FailureKind, Outcome, Output};
 pub use policy::{Tally, Verdict, verdict};
 pub use retry::{RETRY_DELAY_MAX, retry_delay_limit};

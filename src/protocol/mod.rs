@@ -2,9 +2,9 @@
 //! rows and messages are written so that a lost reply, a rival or a crash loses nothing.
 
 mod cell;
+mod claim;
 mod fence;
 mod inbox;
-mod claim;
 mod layout;
 mod leadership;
 mod outbox;
@@ -15,12 +15,12 @@ mod row;
 mod send;
 
 pub use cell::{Cell, Swap};
-pub use fence::{Fence, Loss};
-pub use inbox::{Delivery, Settled, carry_out, poison};
 pub use claim::{
     CLAIM_SLACK, FoundClaim, Judged, delete_claim, found_claim, judge, list_claims, read_claim,
     write_claim,
 };
+pub use fence::{Fence, Loss};
+pub use inbox::{Delivery, Settled, carry_out, poison};
 pub use layout::{Execution, Layout, LayoutError};
 pub use leadership::{Candidate, Leader, Leadership, Try, break_lease, leader, try_to_lead};
 pub use outbox::Outbox;

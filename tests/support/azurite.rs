@@ -12,9 +12,9 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 /// The emulator's well-known account.
-const ACCOUNT: &str = "devstoreaccount1";
+pub(crate) const ACCOUNT: &str = "devstoreaccount1";
 /// Its well-known key.
-const KEY: &str =
+pub(crate) const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 /// Base addresses of the three services.
@@ -39,6 +39,7 @@ pub(crate) struct Azurite {
 pub(crate) fn azurite() -> &'static Azurite {
     static SHARED: OnceLock<Azurite> = OnceLock::new();
     SHARED.get_or_init(|| {
+        install();
         // Nothing drops a static: the emulator itself removes its folder at the end.
         let folder = TempDir::with_prefix("azurite-").unwrap().keep();
         Azurite::launch(folder, [0; 3], None, true)
@@ -48,6 +49,7 @@ pub(crate) fn azurite() -> &'static Azurite {
 impl Azurite {
     /// An emulator of a test's own.
     pub(crate) fn start() -> Self {
+        install();
         let own = TempDir::with_prefix("azurite-").unwrap();
         Self::launch(own.path().to_owned(), [0; 3], Some(own), false)
     }
@@ -77,7 +79,6 @@ impl Azurite {
     }
 
     fn launch(folder: PathBuf, ports: [u16; 3], own: Option<TempDir>, ephemeral: bool) -> Self {
-        install();
         let (ports, running) = spawn(&folder, ports, ephemeral);
         let [blob, queue, table] = ports.map(|port| format!("http://127.0.0.1:{port}/{ACCOUNT}"));
         Self {

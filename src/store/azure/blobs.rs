@@ -1,4 +1,8 @@
 //! Blobs and their leases.
+//!
+//! Invariants:
+//! 1. A blob is read in one request, so what is read is of one version.
+//! 2. Every write names what it expects; none is sent that the emulator would carry out and Azure refuse.
 
 use std::time::Duration;
 

@@ -1,4 +1,8 @@
 //! One call of a service: its name for people, its limit, and its error.
+//!
+//! Invariants:
+//! 1. Every call has a limit, a lease call one short enough to be repeated before the lease ends.
+//! 2. Every error names the operation and what it was tried on.
 
 use std::future::Future;
 use std::time::Duration;

@@ -1,8 +1,11 @@
 //! Queues and their messages.
 //!
-//! The queue crate cannot say "never expires", sends the text anew with every heartbeat, and writes letters as they are, some of which do not
-//! survive (see [`escaped`]); [`Mend`] rewrites this before the request is signed. The crate also drops blanks at the ends of a text when it
-//! reads one, and the emulator takes control characters that make every later read of the queue fail: such texts are refused here.
+//! Invariants:
+//! 1. What is rewritten is rewritten before the request is signed ([`Mend`]): the queue crate cannot say "never expires", sends the text anew with
+//!    every heartbeat, and writes letters as they are, some of which do not survive ([`escaped`]).
+//! 2. A text that would not come back as it was is refused before it is sent: the crate drops white space at the ends when it reads, and the
+//!    emulator takes control characters that make every later read of the queue fail.
+//! 3. Times are rounded up to seconds: no message becomes visible early.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

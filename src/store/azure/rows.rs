@@ -1,8 +1,10 @@
 //! Rows of tables.
 //!
-//! The table crate puts keys into addresses and filters as they are: apostrophes are doubled here. Numbers are written as 64-bit ones, whose
-//! wire form is a text with a type beside it. Letters beyond ASCII are escaped: the emulator breaks one that lies across two pieces of a
-//! request.
+//! Invariants:
+//! 1. Keys keep their spelling: the table crate puts them into addresses and filters as they are, so apostrophes are doubled here.
+//! 2. Every number is a 64-bit one, whose wire form is a text with a type beside it.
+//! 3. What leaves is plain ASCII: the emulator breaks a letter that lies across two pieces of a request.
+//! 4. Limits are those of Azure, checked before sending: the emulator counts otherwise.
 
 use std::fmt::Write as _;
 

@@ -288,6 +288,31 @@ async fn a_server_that_never_answers_ends_in_a_time_out() {
     assert_eq!(error.detail, "no whole reply within 5 s");
 }
 
+/// An identity service that never answers.
+#[derive(Debug)]
+struct NoToken;
+
+#[async_trait]
+impl TokenCredential for NoToken {
+    async fn get_token(&self, _: &[&str]) -> azure_core::Result<AccessToken> {
+        futures::future::pending().await
+    }
+
+    async fn clear_cache(&self) -> azure_core::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_silent_identity_service_is_given_up() {
+    let (env, over) = impatient();
+    let inner = Arc::new(NoToken);
+    let credential = Bounded { inner, env };
+    over.send(()).unwrap();
+    let error = credential.get_token(&[]).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Io);
+}
+
 #[tokio::test]
 async fn nothing_is_sent_where_nothing_listens() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -311,5 +311,5 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
         }
         next = cause.source();
     }
-    text
+    text.replace('\n', "; ")
 }

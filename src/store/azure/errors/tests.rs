@@ -84,7 +84,7 @@ fn every_refusal_has_its_kind() {
         for (effect, kind) in [(Effect::Read, read), (Effect::Write, write)] {
             let error = error(effect, Outcome::Replied(reply(status, code)));
             assert_eq!(error.kind, kind, "{effect:?} {status} {code}");
-            assert!(error.detail.starts_with(&format!("{status} {code}").trim()));
+            assert!(error.detail.starts_with(format!("{status} {code}").trim()));
             assert!(error.detail.contains("request id r-1"), "{error}");
         }
     }
@@ -107,6 +107,9 @@ fn a_missing_token_is_a_denial_and_a_silent_identity_service_is_not() {
     };
     let denied = azure_core::Error::message(ErrorKind::Credential, "no sources");
     assert_eq!(unsent(&denied), Kind::Denied);
+    let lines = azure_core::Error::message(ErrorKind::Credential, "one\ntwo");
+    let text = store_error("op", Effect::Read, Outcome::NotSent, &lines, at(NOW)).detail;
+    assert_eq!(text, "one; two");
     let silent = azure_core::Error::message(ErrorKind::Io, "no token in time");
     let wrapped = azure_core::Error::full(ErrorKind::Credential, silent, "no bearer token");
     assert_eq!(unsent(&wrapped), Kind::Unavailable);
