@@ -6,6 +6,7 @@
     reason = "a test that cannot go on fails, in its helpers too"
 )]
 
+mod cli;
 mod conformance;
 mod emulator;
 mod support;
