@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,6 +126,12 @@ pub fn var(name: &str) -> Option<String> {
 )]
 pub fn vars() -> Vec<(OsString, OsString)> {
     std::env::vars_os().collect()
+}
+
+/// The folder for temporary files.
+#[must_use]
+pub fn temp_dir() -> PathBuf {
+    std::env::temp_dir()
 }
 
 /// What names this process to people: `host/pid`.
