@@ -8,4 +8,5 @@
 
 mod conformance;
 mod emulator;
+mod pipeline;
 mod support;
