@@ -9,4 +9,5 @@
 mod cli;
 mod conformance;
 mod emulator;
+mod pipeline;
 mod support;

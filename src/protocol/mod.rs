@@ -13,6 +13,8 @@ mod projection;
 mod read;
 mod row;
 mod send;
+#[cfg(test)]
+mod tests;
 
 pub use cell::{Cell, Swap};
 pub use claim::{
