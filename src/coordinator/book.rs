@@ -4,6 +4,7 @@
 //! 1. A pass is applied to a state just loaded or just stored; if it is not stored, the book is thrown away with it.
 //! 2. Nothing that a pass says may be acted on before its state is stored.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -165,7 +166,10 @@ impl Book {
             .iter()
             .map(|task| task.attempt)
             .collect();
-        let maybe_sent = |task: TaskIx| outbox.maybe_sent(task, attempts[task.at()]);
+        // What became ready in this very pass was never stored, so nothing of it was sent.
+        let new: BTreeSet<_> = pass.changes.ready.iter().copied().collect();
+        let maybe_sent =
+            |task: TaskIx| !new.contains(&task) && outbox.maybe_sent(task, attempts[task.at()]);
         if self
             .runtime
             .cancel(env.wall(), maybe_sent, &mut pass.changes)
