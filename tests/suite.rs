@@ -8,6 +8,7 @@
 
 mod cli;
 mod conformance;
+mod docs;
 mod emulator;
 mod pipeline;
 mod support;
