@@ -20,6 +20,9 @@ mod settle;
 mod status;
 mod task;
 
+#[cfg(test)]
+mod tests;
+
 pub use effects::{Applied, Changes};
 pub use graph::Graph;
 pub use outcome::{AttemptReport, Failure, FailureKind, Outcome, Output};
