@@ -8,4 +8,6 @@
 
 mod conformance;
 mod emulator;
+mod formats;
+mod layers;
 mod support;

@@ -519,3 +519,22 @@ fn a_load_draws_what_the_stored_state_left_undrawn() {
     assert_eq!(changes.ready, [world.ix("b"), world.ix("c")]);
     assert_eq!(RuntimeRecord::tasks_of(&runtime).0, "crrp");
 }
+
+/// No leader stores such a state; one that was damaged must still end, and without new work.
+#[test]
+fn a_load_lets_nothing_become_ready_under_a_cancel() {
+    let parts = Parts {
+        generation: Generation::FIRST,
+        cancel: Some(Cancel {
+            applied_at: Timestamp::UNIX_EPOCH,
+            grace_used_ms: 0,
+        }),
+        first_failure: None,
+        tasks: vec![TaskRun::NEW; 4],
+    };
+    let mut changes = Changes::default();
+    let mut runtime = Runtime::restore(graph(&definition(DIAMOND)), parts, &mut changes);
+    assert_eq!(changes, Changes::default());
+    assert_eq!(runtime.end_grace(&mut changes), Applied::Changed);
+    assert_eq!(runtime.status(), Status::Cancelled);
+}
