@@ -10,4 +10,5 @@ mod conformance;
 mod emulator;
 mod formats;
 mod layers;
+mod pipeline;
 mod support;

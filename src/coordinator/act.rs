@@ -60,6 +60,7 @@ impl Actor {
 
     /// News of a workflow that was never submitted, or is gone.
     pub(super) async fn refuse_unknown(&mut self, news: News) -> Result<(), Trouble> {
+        tracing::warn!(workflow = %self.id, "no_definition");
         let all = (0..news.results.len()).collect();
         for (control, _) in &news.controls {
             tracing::warn!(workflow = %self.id, action = control.action.word(), "request_for_unknown_workflow");
@@ -81,6 +82,7 @@ impl Actor {
                 return Ok(());
             };
             if book.runtime.cancel_applied().is_some() {
+                dispatch.return_credits(ctx);
                 self.more_to_send = false;
                 return Ok(());
             }
@@ -88,6 +90,9 @@ impl Actor {
                 .send(ctx, book, outbox, &self.id, &self.mailbox)
                 .await;
             self.more_to_send = sent.more;
+            if outbox.has_unstored_marks() {
+                self.marks_since.get_or_insert(ctx.env.mono());
+            }
             if sent.fenced {
                 return Err(Trouble::Fenced);
             }

@@ -25,7 +25,7 @@ use crate::store::{Kind, StoreError};
 
 /// Most pieces of news in one turn.
 const NEWS_PER_TURN: usize = 2048;
-/// How long a workflow must be quiet before the mark "dispatched" gets a write of its own.
+/// How long the mark "dispatched" may wait for another write before it gets one of its own.
 pub(super) const MARKS_AFTER: Duration = Duration::from_secs(1);
 /// The shortest time between two projections of an unfinished workflow to its row.
 pub(super) const ROW_INTERVAL: Duration = Duration::from_secs(2);
@@ -51,7 +51,7 @@ pub(super) struct Actor {
     pub(super) row_behind: bool,
     pub(super) row_shown_at: Option<Mono>,
     pub(super) more_to_send: bool,
-    pub(super) last_turn: Mono,
+    pub(super) marks_since: Option<Mono>,
     pub(super) grace_since: Option<Mono>,
     pub(super) aside_until: Option<Mono>,
     pub(super) asides: Pauses,
@@ -107,7 +107,7 @@ impl Actor {
             row_behind: false,
             row_shown_at: None,
             more_to_send: false,
-            last_turn: env.mono(),
+            marks_since: None,
             grace_since: None,
             aside_until: None,
             asides: Pauses::from(Duration::from_secs(1)),
@@ -134,7 +134,6 @@ impl Actor {
                 Err(Trouble::Fenced) => return,
                 Err(Trouble::Aside(error)) => self.set_aside(&error),
             }
-            self.last_turn = self.ctx.env.mono();
             if self.may_go() && self.registry.retire(&self.id, &self.inbox) {
                 self.dispatch.close(&self.ctx);
                 return;
@@ -180,17 +179,14 @@ impl Actor {
         if self.more_to_send {
             return Some(now);
         }
-        let quiet = self
-            .outbox
-            .has_unstored_marks()
-            .then(|| self.last_turn.plus(MARKS_AFTER));
+        let marks = self.marks_since.map(|since| since.plus(MARKS_AFTER));
         let row = self
             .row_behind
             .then(|| self.row_shown_at.map_or(now, |at| at.plus(ROW_INTERVAL)));
         let grace = self
             .grace_left()
             .map(|left| now.plus(left.min(GRACE_NOTE_INTERVAL)));
-        [quiet, row, grace, self.dispatch.next_due()]
+        [marks, row, grace, self.dispatch.next_due()]
             .into_iter()
             .flatten()
             .min()
@@ -227,6 +223,8 @@ impl Actor {
     pub(super) fn drop_memory(&mut self) {
         Stats::count(&self.ctx.stats.memory_dropped);
         self.book = None;
+        self.marks_since = None;
+        self.dispatch.return_credits(&self.ctx);
         self.outbox.state_dropped();
         self.row.forget();
     }

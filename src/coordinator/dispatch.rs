@@ -113,6 +113,11 @@ impl Dispatch {
         for (_, queue) in std::mem::take(&mut self.slots) {
             ctx.window.give_back(&queue, 1);
         }
+        self.return_credits(ctx);
+    }
+
+    /// Gives back slots that were granted and are not used.
+    pub(super) fn return_credits(&mut self, ctx: &Context) {
         for (queue, count) in std::mem::take(&mut self.credits) {
             ctx.window.give_back(&queue, count);
         }
@@ -229,9 +234,7 @@ impl Dispatch {
             }
         }
         self.line.retain(|_, line| !line.is_empty());
-        for (queue, count) in std::mem::take(&mut self.credits) {
-            ctx.window.give_back(&queue, count);
-        }
+        self.return_credits(ctx);
         chosen
     }
 

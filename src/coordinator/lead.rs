@@ -4,10 +4,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::config::{Config, ConfigError};
-use super::context::Context;
+use super::context::{Context, TURNS_AT_ONCE};
 use super::receive::receive;
 use super::registry::Registry;
 use super::stats::Stats;
@@ -192,7 +193,9 @@ async fn term(
         leadership: Arc::clone(&leadership),
         stats: Arc::new(Stats::default()),
         window: Window::new(config.max_outstanding),
+        turns: Semaphore::new(TURNS_AT_ONCE),
         stopping: stop.clone(),
+        queues: Mutex::default(),
         drained: AtomicBool::new(false),
     });
     let registry = Registry::new();

@@ -18,6 +18,9 @@ use crate::store::{Kind, Message, StoreError};
 /// After a failed receive of many, this many receives take one message each: one that breaks the service's reply is passed alone.
 const SINGLE_RECEIVES: u32 = 32;
 
+/// The first wait after a receive that found nothing; it doubles up to `--idle-sleep-s`.
+const IDLE_FIRST: Duration = Duration::from_millis(25);
+
 /// Receives until the process stops or the fence closes.
 pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns: &Turns) {
     let queue = ctx.layout.completions();
@@ -25,6 +28,7 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
     let mut failing = false;
     let mut single = 0_u32;
     let mut began: Option<Timestamp> = None;
+    let mut idle = IDLE_FIRST;
     while !ctx.stopping.is_cancelled() && ctx.leadership.fence().is_open() {
         turns.turn(&ctx.env);
         let max = if single > 0 { 1 } else { ctx.config.batch_size };
@@ -42,13 +46,16 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
                     pauses.reset();
                 }
                 note_drained(ctx, registry, &messages, &mut began);
-                let idle = messages.is_empty();
-                for message in messages {
-                    route(ctx, registry, message).await;
-                }
-                if idle {
-                    Some((ctx.config.idle_sleep, true))
+                if messages.is_empty() {
+                    // News comes in bursts: after some, the next is looked for soon.
+                    let pause = idle.min(ctx.config.idle_sleep);
+                    idle = pause * 2;
+                    Some((pause, true))
                 } else {
+                    for message in messages {
+                        route(ctx, registry, message).await;
+                    }
+                    idle = IDLE_FIRST;
                     None
                 }
             }

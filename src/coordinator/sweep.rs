@@ -78,7 +78,9 @@ fn look_at(ctx: &Arc<Context>, registry: &Arc<Registry>, row: Row, take_up: bool
     let record = match found(row) {
         Ok(found) => found.record,
         Err(error) => {
-            tracing::warn!(error = %error, "row_unreadable");
+            if take_up {
+                tracing::warn!(error = %error, "row_unreadable");
+            }
             return;
         }
     };

@@ -16,8 +16,8 @@ use crate::env::{Env, TaskHandle, real};
 use crate::protocol::{Layout, fields_of, read_row, read_runtime};
 use crate::record::{
     CompletionRecord, CompletionResult, ControlAction, ControlRecord, ControlSeq, DefinitionRecord,
-    Epoch, IndexRecord, Revision, RunId, RuntimeRecord, TaskMessage, decode_message, encode,
-    encode_message,
+    Epoch, IndexRecord, Revision, RunId, RuntimeRecord, TaskBody, TaskMessage, TaskSpec, decode,
+    decode_message, encode, encode_message,
 };
 use crate::store::layers::Op;
 use crate::store::layers::fault::{Fault, Faults};
@@ -663,4 +663,66 @@ async fn a_long_chain_whose_first_task_fails_settles_in_one_write() {
     // Activation, perhaps the mark of the sending, and the one that settles all.
     assert!(state.revision.number() <= 3, "{} writes", state.revision);
     assert_eq!(state.task_states().expect("ours")[0], TaskState::Failed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_of_five_thousand_parents_gets_all_their_outputs_by_a_blob() {
+    let world = World::new().await;
+    let (_task, _) = world.coordinator(Config {
+        max_outstanding: Some(256),
+        ..World::config()
+    });
+    let join = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&join);
+    world.worker(
+        "default",
+        Arc::new(move |task| {
+            if task.task.as_str() == "join" {
+                *seen.lock().unwrap() = Some(task.body.clone());
+            }
+            Some(Outcome::Succeeded)
+        }),
+    );
+    let names: Vec<_> = (0..5000).map(|n| format!("t{n}")).collect();
+    let leaves: Vec<_> = names
+        .iter()
+        .map(|name| format!("  - {{name: {name}, cmd: 'true'}}\n"))
+        .collect();
+    let yaml = format!(
+        "tasks:\n{}  - {{name: join, cmd: 'true', depends_on: [{}]}}\n",
+        leaves.concat(),
+        names.join(", ")
+    );
+    let id = world.submit("wide", &yaml).await;
+    let state = world.ended(&id).await;
+    assert_eq!(state.status, Status::Completed);
+    let body = join.lock().unwrap().take().expect("sent");
+    let TaskBody::Blob(name) = body else {
+        panic!("too large for a message");
+    };
+    let path = world.layout.output_named(&name).expect("ours");
+    let blob = world.store.blobs.get(&path).await.expect("memory");
+    let spec: TaskSpec = decode(&blob.expect("written before it was sent").body).expect("ours");
+    assert_eq!(spec.inputs.len(), 5000);
+    assert!(spec.inputs.values().all(|input| input.output.is_some()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_hundred_workflows_at_once_all_end() {
+    let world = World::new().await;
+    let (_task, _) = world.coordinator(Config {
+        max_outstanding: Some(64),
+        ..World::config()
+    });
+    world.worker("default", succeed());
+    let mut ids = Vec::new();
+    for n in 0..500 {
+        ids.push(world.submit(&format!("w{n}"), DIAMOND).await);
+    }
+    for id in &ids {
+        assert_eq!(world.ended(id).await.states, "cccc");
+    }
+    world.drained().await;
+    let executed = world.executed.lock().unwrap().values().sum::<u32>();
+    assert_eq!(executed, 2000);
 }

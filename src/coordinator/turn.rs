@@ -5,6 +5,7 @@
 //! 2. After a rival's write the news is applied to the state read anew, a bounded number of times.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::actor::{Actor, GRACE_NOTE_INTERVAL, MARKS_AFTER, News, Trouble};
 use super::book::{Fate, Pass};
@@ -19,13 +20,20 @@ use crate::store::{Kind, StoreError};
 impl Actor {
     /// One turn (P4): apply, write, then acknowledge and send.
     pub(super) async fn turn(&mut self, mut news: News) -> Result<(), Trouble> {
+        for (queue, count) in std::mem::take(&mut news.slots) {
+            self.dispatch.granted(queue, count);
+        }
         if let Some(until) = self.aside_until {
             if self.ctx.env.mono() < until {
                 // Dropping the news leaves it on its queue.
+                self.dispatch.return_credits(&self.ctx);
                 return Ok(());
             }
             self.aside_until = None;
         }
+        // Bounds the requests of all workflows together; who waits here holds nothing.
+        let ctx = Arc::clone(&self.ctx);
+        let _turn = ctx.turns.acquire().await.expect("never closed");
         let mut pass = Pass::default();
         if self.book.is_none() {
             match self.load(&mut pass).await? {
@@ -34,9 +42,6 @@ impl Actor {
                 Loaded::Unrunnable => return self.acknowledge(news, &BTreeSet::new()).await,
                 Loaded::NotLeader => return Err(Trouble::Fenced),
             }
-        }
-        for (queue, count) in std::mem::take(&mut news.slots) {
-            self.dispatch.granted(queue, count);
         }
         let (drained, repair) = (news.drained, news.repair);
         let unissued = self.apply_and_store(&news, pass).await?;
@@ -144,8 +149,9 @@ impl Actor {
     /// Writes the book if it must be written.
     pub(super) async fn store(&mut self, pass: &mut Pass) -> Result<Swap, Trouble> {
         let now = self.ctx.env.mono();
-        let quiet = now.since(self.last_turn) >= MARKS_AFTER || self.ctx.stopping.is_cancelled();
-        let marks_due = self.outbox.has_unstored_marks() && quiet;
+        let waited = |since: Mono| now.since(since) >= MARKS_AFTER;
+        let marks_due = self.outbox.has_unstored_marks()
+            && (self.ctx.stopping.is_cancelled() || self.marks_since.is_some_and(waited));
         self.use_grace(now, pass);
         let Self {
             ctx,
@@ -179,6 +185,7 @@ impl Actor {
         if swap == Swap::Stored {
             book.revision = record.revision;
             outbox.marks_stored();
+            self.marks_since = None;
             self.row_behind = true;
         }
         Ok(swap)

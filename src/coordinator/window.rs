@@ -20,6 +20,7 @@ struct Lane {
     used: u32,
     line: VecDeque<(WorkflowId, UnboundedSender<Mail>)>,
     waiting: BTreeSet<WorkflowId>,
+    has_warned: bool,
 }
 
 /// The slots of all task queues.
@@ -63,7 +64,8 @@ impl Window {
         };
         lane.used += got;
         if got < want && lane.waiting.insert(id.clone()) {
-            if lane.line.is_empty() {
+            if !lane.has_warned {
+                lane.has_warned = true;
                 tracing::warn!(queue = %queue, max_outstanding = self.cap, "window_full");
             }
             lane.line.push_back((id.clone(), mailbox.clone()));
