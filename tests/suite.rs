@@ -6,7 +6,9 @@
     reason = "a test that cannot go on fails, in its helpers too"
 )]
 
+mod cli;
 mod conformance;
+mod docs;
 mod emulator;
 mod formats;
 mod layers;
