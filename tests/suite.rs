@@ -7,5 +7,6 @@
 )]
 
 mod conformance;
+mod docs_protocol;
 mod emulator;
 mod support;
