@@ -7,6 +7,7 @@
 )]
 
 mod conformance;
+mod docs_dependencies;
 mod docs_protocol;
 mod emulator;
 mod support;
