@@ -3,15 +3,12 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dagaz::env::real;
 use dagaz::store::azure::{AzureConfig, AzureStore};
 use dagaz::store::{BlobPath, Container, Expect, Fields, Kind, Queue, RowKey, Store, Table, Value};
-use sha2::{Digest, Sha256};
 
-use crate::support::azurite::{ACCOUNT, Azurite, KEY, azurite};
+use crate::support::azurite::{Azurite, account_signature, azurite};
 
 fn open(azurite: &Azurite) -> Store {
     open_by(&azurite.connection_string())
@@ -22,32 +19,6 @@ fn open_by(connection_string: &str) -> Store {
     assert_eq!(prefix, "demo");
     assert!(config.is_emulator());
     AzureStore::open(&config, real::env()).unwrap()
-}
-
-/// A signature for the whole account until `end`, as a portal would make it.
-fn account_signature(end: &str) -> String {
-    let (version, services, types, rights) = ("2018-11-09", "bqt", "sco", "rwdlacup");
-    let text = format!("{ACCOUNT}\n{rights}\n{services}\n{types}\n\n{end}\n\n\n{version}\n");
-    let signature = STANDARD.encode(hmac_sha256(&STANDARD.decode(KEY).unwrap(), text.as_bytes()));
-    let signature = url::form_urlencoded::byte_serialize(signature.as_bytes()).collect::<String>();
-    format!("sv={version}&ss={services}&srt={types}&sp={rights}&se={end}&sig={signature}")
-}
-
-fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
-    let padded = |pad: u8| -> Vec<u8> {
-        (0..64)
-            .map(|i| key.get(i).copied().unwrap_or(0) ^ pad)
-            .collect()
-    };
-    let inner = Sha256::new()
-        .chain_update(padded(0x36))
-        .chain_update(text)
-        .finalize();
-    Sha256::new()
-        .chain_update(padded(0x5c))
-        .chain_update(inner)
-        .finalize()
-        .to_vec()
 }
 
 fn address(endpoint: &str) -> String {

@@ -12,6 +12,8 @@ mod projection;
 mod read;
 mod row;
 mod send;
+#[cfg(test)]
+mod tests;
 
 pub use cell::{Cell, Swap};
 pub use fence::{Fence, Loss};

@@ -155,3 +155,30 @@ fn install() {
         String::from_utf8_lossy(&npm.stderr)
     );
 }
+
+/// A signature for the whole account until `end`, as a portal would make it.
+pub(crate) fn account_signature(end: &str) -> String {
+    let (version, services, types, rights) = ("2018-11-09", "bqt", "sco", "rwdlacup");
+    let text = format!("{ACCOUNT}\n{rights}\n{services}\n{types}\n\n{end}\n\n\n{version}\n");
+    let signature = STANDARD.encode(hmac_sha256(&STANDARD.decode(KEY).unwrap(), text.as_bytes()));
+    let signature = url::form_urlencoded::byte_serialize(signature.as_bytes()).collect::<String>();
+    format!("sv={version}&ss={services}&srt={types}&sp={rights}&se={end}&sig={signature}")
+}
+
+fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
+    let padded = |pad: u8| -> Vec<u8> {
+        (0..64)
+            .map(|i| key.get(i).copied().unwrap_or(0) ^ pad)
+            .collect()
+    };
+    let inner = Sha256::new()
+        .chain_update(padded(0x36))
+        .chain_update(text)
+        .finalize();
+    Sha256::new()
+        .chain_update(padded(0x5c))
+        .chain_update(inner)
+        .finalize()
+        .to_vec()
+}
+

@@ -2,3 +2,4 @@
 
 pub(crate) mod azurite;
 pub(crate) mod process;
+pub(crate) mod stack;
