@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,6 +128,12 @@ pub fn vars() -> Vec<(OsString, OsString)> {
     std::env::vars_os().collect()
 }
 
+/// The folder for temporary files.
+#[must_use]
+pub fn temp_dir() -> PathBuf {
+    std::env::temp_dir()
+}
+
 /// What names this process to people: `host/pid`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessName {
@@ -161,4 +168,14 @@ pub fn actor() -> String {
         .or_else(|| var("LOGNAME"))
         .unwrap_or_else(|| "unknown".to_owned());
     format!("{user}@{}", process_name().host)
+}
+
+/// Whether the environment variable `name` is set, be it to nothing.
+#[must_use]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that reads the process environment"
+)]
+pub fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some()
 }

@@ -2,6 +2,7 @@
 //! rows and messages are written so that a lost reply, a rival or a crash loses nothing.
 
 mod cell;
+mod claim;
 mod fence;
 mod inbox;
 mod layout;
@@ -16,6 +17,10 @@ mod send;
 mod tests;
 
 pub use cell::{Cell, Swap};
+pub use claim::{
+    CLAIM_SLACK, FoundClaim, Judged, delete_claim, found_claim, judge, list_claims, read_claim,
+    write_claim,
+};
 pub use fence::{Fence, Loss};
 pub use inbox::{Delivery, Settled, carry_out, poison};
 pub use layout::{Execution, Layout, LayoutError};

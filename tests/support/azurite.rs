@@ -181,4 +181,3 @@ fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
         .finalize()
         .to_vec()
 }
-

@@ -1,0 +1,75 @@
+//! The two files through which a command meets its neighbours: what its dependencies wrote, and what it writes itself.
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use tokio::io::AsyncReadExt;
+
+use super::executor::{OUTPUT_BYTES_MAX, Written};
+use crate::record::Token;
+
+/// A private folder of one execution, removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes the folder below `temp` and writes the inputs into it.
+    pub(super) async fn create(temp: &Path, token: Token, inputs: &[u8]) -> io::Result<Self> {
+        let path = temp.join(format!("dagaz-{token}"));
+        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        let folder = Self(path);
+        tokio::fs::write(folder.inputs(), inputs).await?;
+        Ok(folder)
+    }
+
+    /// The file of inputs.
+    pub(super) fn inputs(&self) -> PathBuf {
+        self.0.join("inputs.json")
+    }
+
+    /// Where the command writes its output.
+    pub(super) fn output(&self) -> PathBuf {
+        self.0.join("output.json")
+    }
+
+    /// What the command wrote.
+    pub(super) async fn written(&self) -> Written {
+        match read_bounded(&self.output()).await {
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Written::Nothing,
+            Err(error) => Written::Unreadable(error.to_string()),
+        }
+    }
+}
+
+async fn read_bounded(path: &Path) -> io::Result<Written> {
+    // Looked at before it is opened: a command may have left a pipe there, which nobody will ever write to.
+    let metadata = tokio::fs::metadata(path).await?;
+    if !metadata.is_file() {
+        return Ok(Written::Unreadable("it is not a file".to_owned()));
+    }
+    if metadata.len() > OUTPUT_BYTES_MAX {
+        return Ok(Written::TooLarge(metadata.len()));
+    }
+    let file = tokio::fs::File::open(path).await?;
+    let mut bytes = Vec::new();
+    let mut limited = file.take(OUTPUT_BYTES_MAX + 1);
+    let read = limited.read_to_end(&mut bytes).await?;
+    let read = u64::try_from(read).unwrap_or(u64::MAX);
+    Ok(if read > OUTPUT_BYTES_MAX {
+        Written::TooLarge(read)
+    } else if bytes.trim_ascii().is_empty() {
+        Written::Nothing
+    } else {
+        Written::Bytes(Bytes::from(bytes))
+    })
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Left behind at worst: what a command did to the folder is not worth failing its attempt.
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}

@@ -1,0 +1,295 @@
+//! Takes messages from the queues, as many as there are free slots, and starts a handler for each.
+//!
+//! Invariants:
+//! 1. No more messages are held than there are slots.
+//! 2. Receive errors end nothing (P32): one line when they begin, one when they are over, growing pauses in between; the other
+//!    queues go on.
+//! 3. A receive is always awaited: what it took must not stay hidden with nobody knowing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, select_all};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use tracing::{error, info};
+
+use super::Worker;
+use crate::definition::QueueName;
+use crate::env::{Env, Joined, Mono};
+use crate::protocol::Layout;
+use crate::store::{Kind, Message, Queue, RECEIVE_MAX};
+
+/// The first pause when nothing is to be had; it doubles.
+const IDLE_FIRST: Duration = Duration::from_millis(100);
+/// The first pause after a receive error; it doubles.
+const ERROR_FIRST: Duration = Duration::from_millis(500);
+/// The longest pause after a receive error.
+const ERROR_MAX: Duration = Duration::from_secs(30);
+/// Receives of one message each after an error: one message of a batch may be what the service stumbles over.
+const SINGLE_RECEIVES: u32 = 8;
+/// How often a worker that cannot store looks whether it can again.
+const TROUBLE_POLL: Duration = Duration::from_secs(1);
+/// How long a worker that is told to go at once waits for its handlers.
+const KILL_WAIT: Duration = Duration::from_secs(2);
+
+/// A row of receive errors.
+#[derive(Debug)]
+struct Failing {
+    pause: Duration,
+    again_at: Mono,
+}
+
+/// One queue.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) name: QueueName,
+    pub(super) queue: Queue,
+    failing: Option<Failing>,
+    single_receives: u32,
+}
+
+impl Source {
+    fn new(layout: &Layout, name: &QueueName) -> Self {
+        Self {
+            name: name.clone(),
+            queue: layout.task_queue(name),
+            failing: None,
+            single_receives: 0,
+        }
+    }
+
+    fn rests_for(&self, now: Mono) -> Duration {
+        let failing = self.failing.as_ref();
+        failing.map_or(Duration::ZERO, |failing| failing.again_at.since(now))
+    }
+
+    async fn receive(&mut self, worker: &Worker, most: u8) -> Vec<Message> {
+        let queues = &worker.store.queues;
+        let most = if self.single_receives > 0 { 1 } else { most };
+        let visibility = worker.config.visibility;
+        let mut received = queues.receive(&self.queue, most, visibility).await;
+        if matches!(&received, Err(error) if error.kind == Kind::NoResource) {
+            tracing::warn!(queue = %self.queue, "queue_was_missing");
+            if let Err(error) = queues.create_queue(&self.queue).await {
+                received = Err(error);
+            } else {
+                received = Ok(Vec::new());
+            }
+        }
+        match received {
+            Ok(messages) => {
+                self.single_receives = self.single_receives.saturating_sub(1);
+                if self.failing.take().is_some() {
+                    info!(queue = %self.queue, "receive_recovered");
+                }
+                messages
+            }
+            Err(error) => {
+                if self.failing.is_none() {
+                    error!(queue = %self.queue, %error, "receive_failing");
+                }
+                let pause = self
+                    .failing
+                    .as_ref()
+                    .map_or(ERROR_FIRST, |failing| ERROR_MAX.min(failing.pause * 2));
+                let jittered = pause / 2 + worker.env.jitter(pause / 2);
+                let wait = jittered.max(error.retry_after.unwrap_or_default());
+                let again_at = worker.env.mono().plus(wait);
+                self.failing = Some(Failing { pause, again_at });
+                self.single_receives = SINGLE_RECEIVES;
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Pauses while nothing is to be had.
+#[derive(Debug)]
+struct Idle {
+    longest: Duration,
+    next: Duration,
+    since: Mono,
+}
+
+impl Idle {
+    fn new(env: &Env, longest: Duration) -> Self {
+        Self {
+            longest,
+            next: IDLE_FIRST.min(longest),
+            since: env.mono(),
+        }
+    }
+
+    /// Something happened: look again soon.
+    fn reset(&mut self, env: &Env) {
+        *self = Self::new(env, self.longest);
+    }
+
+    fn pause(&mut self, env: &Env) -> Duration {
+        let pause = self.next / 2 + env.jitter(self.next / 2);
+        self.next = self.longest.min(self.next * 2);
+        pause
+    }
+}
+
+type Handlers = FuturesUnordered<BoxFuture<'static, Joined>>;
+
+/// Takes and handles tasks until the worker is told to stop, or had nothing to do for its idle time-out.
+pub(super) async fn pull(worker: &Arc<Worker>) {
+    let Worker {
+        env,
+        stop,
+        config,
+        layout,
+        ..
+    } = &**worker;
+    let mut sources: Vec<Source> = config
+        .queues
+        .iter()
+        .map(|name| Source::new(layout, name))
+        .collect();
+    let mut handlers = Handlers::new();
+    let mut idle = Idle::new(env, config.max_idle_backoff);
+    while !stop.drain.is_cancelled() {
+        while let Some(Some(joined)) = handlers.next().now_or_never() {
+            note(joined);
+            idle.reset(env);
+        }
+        let free = usize::from(config.slots) - handlers.len();
+        if free == 0 || worker.trouble.is_there() {
+            let wait = if free == 0 {
+                Duration::MAX
+            } else {
+                TROUBLE_POLL
+            };
+            idle.reset(env);
+            wait_for(worker, &mut handlers, &mut idle, env.sleep(wait.min(DAY))).await;
+            continue;
+        }
+        let taken = take(worker, &mut sources, free, &mut handlers).await;
+        // The next round begins with another queue.
+        sources.rotate_left(1);
+        let now = env.mono();
+        let is_failing = sources.iter().any(|source| source.failing.is_some());
+        if taken > 0 || is_failing || !handlers.is_empty() {
+            idle.since = now;
+        }
+        if taken > 0 {
+            idle.reset(env);
+            continue;
+        }
+        let mut pause = idle.pause(env);
+        if let Some(limit) = config.idle_timeout {
+            let left = limit.saturating_sub(now.since(idle.since));
+            if left.is_zero() {
+                info!("idle_timeout");
+                break;
+            }
+            pause = pause.min(left);
+        }
+        let looks = sources
+            .iter()
+            .map(|source| look(worker, source, pause).boxed());
+        let next_look = select_all(looks).map(drop);
+        wait_for(worker, &mut handlers, &mut idle, next_look).await;
+    }
+    drain(worker, handlers).await;
+}
+
+/// A long time, for waits that something else ends.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Waits until it is worth receiving from `source` again.
+async fn look(worker: &Worker, source: &Source, pause: Duration) {
+    let rest = source.rests_for(worker.env.mono());
+    if rest.is_zero() {
+        worker.store.queues.wait(&source.queue, pause).await;
+    } else {
+        worker.env.sleep(rest).await;
+    }
+}
+
+/// Waits for `over`, the end of a handler, or the word to stop.
+async fn wait_for(
+    worker: &Worker,
+    handlers: &mut Handlers,
+    idle: &mut Idle,
+    over: impl Future<Output = ()>,
+) {
+    tokio::select! {
+        biased;
+        () = worker.stop.drain.cancelled() => {}
+        Some(joined) = handlers.next(), if !handlers.is_empty() => {
+            note(joined);
+            idle.reset(&worker.env);
+        }
+        () = over => {}
+    }
+}
+
+async fn take(
+    worker: &Arc<Worker>,
+    sources: &mut [Source],
+    free: usize,
+    handlers: &mut Handlers,
+) -> usize {
+    let mut taken = 0;
+    for source in sources {
+        let most = u8::try_from(free - taken)
+            .unwrap_or(RECEIVE_MAX)
+            .min(RECEIVE_MAX);
+        let rests = !source.rests_for(worker.env.mono()).is_zero();
+        if most == 0 || rests || worker.stop.drain.is_cancelled() {
+            continue;
+        }
+        let asked_at = worker.env.mono();
+        for message in source.receive(worker, most).await {
+            taken += 1;
+            if let Some(delivery) = worker.accept(source, message, asked_at).await {
+                let of_handler = worker.clone();
+                let handle = worker.env.spawn("task", async move {
+                    let way = of_handler.handle(&delivery).await;
+                    of_handler.note(&delivery, way);
+                });
+                handlers.push(handle.join().boxed());
+            }
+        }
+    }
+    taken
+}
+
+fn note(joined: Joined) {
+    if let Joined::Panicked(why) = joined {
+        // Its message comes back by itself.
+        error!(why, "handler_panicked");
+    }
+}
+
+/// Lets running tasks end, for as long as they may, then has them stopped and given back.
+async fn drain(worker: &Worker, mut handlers: Handlers) {
+    let Worker {
+        env, stop, config, ..
+    } = worker;
+    info!(running = handlers.len(), "draining");
+    let all = async {
+        while let Some(joined) = handlers.next().await {
+            note(joined);
+        }
+    };
+    tokio::pin!(all);
+    tokio::select! {
+        biased;
+        () = &mut all => return,
+        () = stop.kill.cancelled() => {}
+        () = env.sleep(config.drain_timeout) => {}
+    }
+    worker.evict.cancel();
+    tokio::select! {
+        biased;
+        () = &mut all => return,
+        () = stop.kill.cancelled() => {}
+    }
+    // Process groups are killed at once; what still talks to the store is left.
+    env.timeout(KILL_WAIT, all).await.ok();
+}

@@ -1,0 +1,174 @@
+//! Heartbeats, claims, and what happens when they fail (P19, P20).
+
+use super::*;
+use crate::protocol::{delete_claim, write_claim};
+use crate::record::Token;
+use crate::store::layers::Op;
+use crate::store::layers::fault::{Fault, Faults};
+
+#[tokio::test]
+async fn a_long_task_is_kept_by_its_heartbeats_and_delivered_once() {
+    let bench = Bench::new().await;
+    bench.send_task("a", &bench.waiting()).await;
+    let running = bench.start();
+    let second = bench.start();
+    bench.until_started(1).await;
+    assert_eq!(
+        bench.claim("a").await,
+        None,
+        "no claim before the first heartbeat"
+    );
+    let end = bench.env.mono().plus(Duration::from_secs(400));
+    bench
+        .until_later(|| async {
+            let now = bench.env.mono();
+            if now.since(Mono::new(Duration::ZERO)) > Duration::from_secs(10) {
+                assert!(bench.claim("a").await.unwrap().is_live());
+            }
+            now >= end
+        })
+        .await;
+    let claim = bench.claim("a").await.unwrap();
+    assert_eq!((claim.record.starts, claim.record.freed), (1, false));
+    assert_eq!(bench.starts(), 1);
+    bench.go();
+    second.stop.drain.cancel();
+    let results = bench.results(running, 1).await;
+    assert_eq!(results.len(), 1);
+    assert_eq!(second.over().await, Summary::default());
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_lost_receipt_with_the_own_claim_in_place_loses_nothing() {
+    let bench = Bench::new().await;
+    // The reply that brings the new receipt is lost, and with it every later heartbeat on the message.
+    let faults = Faults::script().on(Op::QueueExtend, 2, Fault::ReplyLost);
+    let (store, injector) = faults.wrap(bench.store.clone(), bench.env.clone());
+    bench.send_task("a", &bench.waiting()).await;
+    let running = bench.start_with(&store, Config::default());
+    bench.until_started(1).await;
+    // The message comes back meanwhile, to a worker that must not start it.
+    let second = bench.start();
+    let end = bench.env.mono().plus(Duration::from_secs(300));
+    bench
+        .until_later(|| async { bench.env.mono() >= end })
+        .await;
+    assert_eq!(injector.happened(), 1);
+    assert!(bench.claim("a").await.unwrap().is_live());
+    assert_eq!(bench.starts(), 1);
+    bench.set_states("cddd").await;
+    bench.go();
+    bench
+        .until_later(|| async { bench.depth(&bench.queue).await == 0 })
+        .await;
+    second.stop.drain.cancel();
+    let seen = second.over().await;
+    assert_eq!(seen.succeeded, 0);
+    assert!(seen.given_back >= 1);
+    let results = bench.results(running, 1).await;
+    assert_eq!(results.len(), 1);
+    assert_eq!(results[0].report.outcome, Outcome::Succeeded);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_claim_whose_reply_was_lost_is_recognised_as_the_own() {
+    let bench = Bench::new().await;
+    let faults = Faults::script().on(Op::RowWrite, 1, Fault::ReplyLost).on(
+        Op::RowWrite,
+        4,
+        Fault::ReplyLost,
+    );
+    let (store, injector) = faults.wrap(bench.store.clone(), bench.env.clone());
+    bench.send_task("a", &bench.waiting()).await;
+    let running = bench.start_with(&store, Config::default());
+    bench.until_started(1).await;
+    let end = bench.env.mono().plus(Duration::from_secs(200));
+    bench
+        .until_later(|| async { bench.env.mono() >= end })
+        .await;
+    assert_eq!(injector.happened(), 2);
+    bench.go();
+    let results = bench.results(running, 1).await;
+    assert_eq!(results[0].report.outcome, Outcome::Succeeded);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_task_whose_claim_another_took_is_stopped_and_posts_nothing() {
+    let bench = Bench::new().await;
+    bench.send_task("a", &bench.waiting()).await;
+    let running = bench.start();
+    bench
+        .until_later(|| async { bench.claim("a").await.is_some() })
+        .await;
+    let found = bench.claim("a").await.unwrap();
+    let theirs = ClaimRecord {
+        token: Token::new(bench.env.uuid()),
+        ..found.record
+    };
+    let expect = Expect::Version(found.etag);
+    write_claim(&bench.store, &bench.layout, &theirs, &expect)
+        .await
+        .unwrap();
+    // It waits for a file that never comes: only a stop ends it.
+    running.stop.drain.cancel();
+    bench.until_later(|| async { running.is_over() }).await;
+    let summary = running.over().await;
+    assert_eq!((summary.left, summary.interrupted), (1, 0));
+    assert_eq!(bench.posted().await, []);
+    assert_eq!(bench.claim("a").await.unwrap().record.token, theirs.token);
+}
+
+#[tokio::test]
+async fn a_task_whose_claim_was_removed_as_old_news_is_stopped_and_posts_nothing() {
+    let bench = Bench::new().await;
+    bench
+        .send_task(
+            "a",
+            &format!(
+                "{}; touch {}",
+                bench.waiting(),
+                bench.file("late").display()
+            ),
+        )
+        .await;
+    let running = bench.start();
+    bench
+        .until_later(|| async { bench.claim("a").await.is_some() })
+        .await;
+    let etag = bench.claim("a").await.unwrap().etag;
+    delete_claim(&bench.store, &bench.layout, &id(), &name("a"), &etag)
+        .await
+        .unwrap();
+    bench
+        .send_task("b", &format!("touch {}", bench.file("b").display()))
+        .await;
+    // The one slot is free again only when the first task was stopped.
+    bench
+        .until_later(|| async { bench.file("b").exists() })
+        .await;
+    bench.go();
+    let results = bench.results(running, 1).await;
+    assert_eq!(results.len(), 1);
+    assert_eq!(results[0].task, name("b"));
+    assert!(!bench.file("late").exists());
+}
+
+#[tokio::test]
+async fn a_worker_that_was_paused_past_its_time_stops_its_task_and_posts_nothing() {
+    let bench = Bench::new().await;
+    bench.send_task("a", &bench.waiting()).await;
+    let running = bench.start();
+    bench.until_started(1).await;
+    // As after a pause: all this time is over before any heartbeat could be sent.
+    bench.clock.advance(Duration::from_secs(600));
+    running.stop.drain.cancel();
+    // Its processes need a moment to go.
+    bench.until_later(|| async { running.is_over() }).await;
+    assert_eq!(running.over().await.left, 1);
+    assert_eq!(bench.posted().await, []);
+    assert_eq!(bench.claim("a").await, None);
+    assert_eq!(bench.depth(&bench.queue).await, 1);
+}

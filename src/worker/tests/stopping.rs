@@ -1,0 +1,193 @@
+//! Cancels, drains and kills.
+
+use super::*;
+use crate::store::layers::Op;
+use crate::store::layers::meter::{Count, Meter};
+
+#[tokio::test]
+async fn a_cancel_stops_the_running_tasks_of_its_workflow_alone_within_the_interval() {
+    let bench = Bench::new().await;
+    bench.send_task("a", "sleep 1000").await;
+    let mut other = bench.message("a", Bench::spec(&bench.waiting()));
+    other.workflow_id = WorkflowId::new("other").unwrap();
+    let mut row = bench.row();
+    row.workflow_id = other.workflow_id.clone();
+    let key = bench.layout.open_row(&row.workflow_id);
+    let fields = fields_of(&row);
+    let rows = &bench.store.rows;
+    let write = rows.write(bench.layout.index(), &key, &fields, &Expect::Absent);
+    write.await.unwrap();
+    bench.send(&other).await;
+    let config = Config {
+        slots: 4,
+        ..Config::default()
+    };
+    let running = bench.start_with(&bench.store, config);
+    bench.until_started(1).await;
+    bench.request_cancel().await;
+    let completions = bench.layout.completions();
+    bench
+        .until_later(|| async { bench.depth(completions).await == 1 })
+        .await;
+    let since = bench.env.mono().since(Mono::new(Duration::ZERO));
+    assert!(since < Duration::from_secs(90), "{since:?}");
+    let cancelled = bench.posted().await.remove(0);
+    assert_eq!(
+        cancelled.report.outcome,
+        Outcome::Cancelled(Generation::FIRST)
+    );
+    assert_eq!(cancelled.workflow_id, id());
+    bench.go();
+    let results = bench.results(running, 2).await;
+    assert_eq!(results[0].report.outcome, Outcome::Succeeded);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn what_was_cancelled_before_its_start_is_posted_and_never_starts() {
+    let bench = Bench::new().await;
+    bench.request_cancel().await;
+    bench.send_task("a", &bench.waiting()).await;
+    let results = bench.results(bench.start(), 1).await;
+    assert_eq!(
+        results[0].report.outcome,
+        Outcome::Cancelled(Generation::FIRST)
+    );
+    assert_eq!(results[0].report.started_at, None);
+    assert_eq!(bench.starts(), 0);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_cancel_of_an_earlier_generation_stops_nothing() {
+    let bench = Bench::new().await;
+    bench.request_cancel().await;
+    let mut message = bench.message("a", Bench::spec("true"));
+    message.generation = Generation::new(2);
+    let mut row = bench.row();
+    row.generation = Generation::new(2);
+    bench.write_row(&row).await;
+    bench.send(&message).await;
+    let results = bench.results(bench.start(), 1).await;
+    assert_eq!(results[0].report.outcome, Outcome::Succeeded);
+}
+
+#[tokio::test]
+async fn the_cancel_flag_is_read_once_for_many_short_tasks() {
+    let bench = Bench::new().await;
+    let (store, meter) = Meter::wrap(bench.store.clone());
+    for task in TASKS {
+        bench.send_task(task, "true").await;
+    }
+    let running = bench.start_with(&store, Config::default());
+    assert_eq!(bench.results(running, 4).await.len(), 4);
+    let counts = meter.snapshot();
+    let of = |op| counts.get(&op).map_or(0, |count: &Count| count.requests);
+    assert_eq!(of(Op::RowGet), 1);
+    assert_eq!(
+        (of(Op::RowWrite), of(Op::BlobGet), of(Op::QueueExtend)),
+        (0, 0, 0)
+    );
+    assert_eq!((of(Op::QueueSend), of(Op::QueueDelete)), (4, 4));
+}
+
+#[tokio::test]
+async fn a_draining_worker_lets_running_tasks_end_and_takes_no_new_one() {
+    let bench = Bench::new().await;
+    bench.send_task("a", &bench.waiting()).await;
+    let running = bench.start();
+    bench.until_started(1).await;
+    bench.send_task("b", "true").await;
+    running.stop.drain.cancel();
+    bench.go();
+    let summary = running.over().await;
+    assert_eq!((summary.succeeded, summary.interrupted), (1, 0));
+    assert_eq!(bench.posted().await.len(), 1);
+    assert_eq!(bench.depth(&bench.queue).await, 1);
+}
+
+#[tokio::test]
+async fn what_outlasts_the_drain_is_visible_at_once_and_costs_no_start() {
+    let bench = Bench::new().await;
+    bench.send_task("a", &bench.waiting()).await;
+    let running = bench.start();
+    bench.until_started(1).await;
+    running.stop.drain.cancel();
+    bench.until_later(|| async { running.is_over() }).await;
+    assert_eq!(running.over().await.interrupted, 1);
+    assert_eq!(bench.posted().await, []);
+    let visible = bench.store.queues.peek(&bench.queue, 1).await.unwrap();
+    assert_eq!(visible.len(), 1);
+    let claim = bench.claim("a").await.unwrap();
+    assert_eq!(
+        (
+            claim.record.freed,
+            claim.record.interruptions,
+            claim.record.starts
+        ),
+        (true, 1, 1)
+    );
+    // The next worker takes it at once, as the same attempt.
+    let second = bench.start();
+    bench.until_started(2).await;
+    let claim = bench.claim("a").await.unwrap();
+    assert_eq!(
+        (
+            claim.record.freed,
+            claim.record.interruptions,
+            claim.record.starts
+        ),
+        (false, 1, 1)
+    );
+    bench.go();
+    let results = bench.results(second, 1).await;
+    assert_eq!(results[0].report.outcome, Outcome::Succeeded);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn an_attempt_that_was_interrupted_too_often_fails() {
+    let bench = Bench::new().await;
+    bench.send_task("a", &bench.waiting()).await;
+    let config = Config {
+        max_interruptions: 1,
+        ..Config::default()
+    };
+    let running = bench.start_with(&bench.store, config);
+    bench.until_started(1).await;
+    running.stop.drain.cancel();
+    bench.until_later(|| async { running.is_over() }).await;
+    let results = bench.posted().await;
+    assert_eq!(
+        failure_of(&results[0]).kind,
+        crate::engine::FailureKind::Interruptions
+    );
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_kill_returns_at_once_and_leaves_no_process() {
+    let bench = Bench::new().await;
+    bench
+        .send_task(
+            "a",
+            &format!(
+                "trap '' TERM; echo $$ > {}; {}",
+                bench.file("pid").display(),
+                bench.waiting()
+            ),
+        )
+        .await;
+    let running = bench.start();
+    bench.until_started(1).await;
+    let pid = std::fs::read_to_string(bench.file("pid")).unwrap();
+    running.stop.drain.cancel();
+    running.stop.kill.cancel();
+    // No time passes on its clock.
+    bench.until(|| async { running.is_over() }).await;
+    assert_eq!(running.over().await.left, 1);
+    bench
+        .until(|| async { !std::path::Path::new(&format!("/proc/{}", pid.trim())).exists() })
+        .await;
+    assert_eq!(bench.posted().await, []);
+}

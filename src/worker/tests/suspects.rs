@@ -1,0 +1,220 @@
+//! Messages that could be second copies (P18), and tasks that kill their workers (P23).
+
+use super::*;
+use crate::engine::FailureKind;
+use crate::protocol::write_claim;
+use crate::record::Token;
+
+/// A claim of another worker on task `a`.
+async fn claimed_by_another(bench: &Bench, starts: u32) -> ClaimRecord {
+    let record = ClaimRecord {
+        schema: 1,
+        workflow_id: id(),
+        run_id: bench.run,
+        generation: Generation::FIRST,
+        task: name("a"),
+        attempt_no: Attempt::new(1),
+        token: Token::new(bench.env.uuid()),
+        worker: "other/1".to_owned(),
+        host: "other".to_owned(),
+        started_at: Timestamp::UNIX_EPOCH,
+        visibility_s: 60,
+        starts,
+        interruptions: 0,
+        freed: false,
+    };
+    write_claim(&bench.store, &bench.layout, &record, &Expect::Absent)
+        .await
+        .unwrap();
+    record
+}
+
+/// Sends task `a` and has it delivered once, to a worker that vanished.
+async fn sent_and_taken(bench: &Bench, command: &str) {
+    bench.send_task("a", command).await;
+    let queues = &bench.store.queues;
+    let taken = queues
+        .receive(&bench.queue, 1, Duration::from_secs(1))
+        .await
+        .unwrap();
+    let receipt = &taken[0].receipt;
+    queues
+        .extend(&bench.queue, receipt, Duration::ZERO)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_second_delivery_is_started_only_under_a_claim_written_before() {
+    let bench = Bench::new().await;
+    sent_and_taken(&bench, &bench.waiting()).await;
+    let running = bench.start();
+    bench.until_started(1).await;
+    let claim = bench.claim("a").await.expect("written before the start");
+    assert_eq!(claim.record.starts, 2);
+    bench.go();
+    assert_eq!(bench.results(running, 1).await.len(), 1);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_second_copy_waits_while_the_first_is_claimed_and_takes_over_when_its_worker_is_gone() {
+    let bench = Bench::new().await;
+    let theirs = claimed_by_another(&bench, 1).await;
+    sent_and_taken(&bench, &bench.waiting()).await;
+    let running = bench.start();
+    let queues = &bench.store.queues;
+    bench
+        .until(|| async { queues.peek(&bench.queue, 1).await.unwrap().is_empty() })
+        .await;
+    bench
+        .until_later(|| async { bench.claim("a").await.unwrap().record.token != theirs.token })
+        .await;
+    let since = bench.env.mono().since(Mono::new(Duration::ZERO));
+    assert!(
+        since >= Duration::from_secs(65),
+        "taken while it was live: {since:?}"
+    );
+    assert!(since < Duration::from_secs(90), "{since:?}");
+    let claim = bench.claim("a").await.unwrap();
+    assert_eq!(claim.record.starts, 2);
+    bench.go();
+    assert_eq!(bench.results(running, 1).await.len(), 1);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_marked_message_waits_one_heartbeat_for_the_claim_of_another_copy() {
+    let bench = Bench::new().await;
+    let mut message = bench.message("a", Bench::spec(&bench.waiting()));
+    message.again = true;
+    bench.send(&message).await;
+    let running = bench.start();
+    bench.until_later(|| async { bench.starts() == 1 }).await;
+    let since = bench.env.mono().since(Mono::new(Duration::ZERO));
+    assert!(since >= Duration::from_secs(20), "{since:?}");
+    assert!(bench.claim("a").await.is_some());
+    bench.go();
+    assert_eq!(bench.results(running, 1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_message_of_an_earlier_leader_is_checked_before_it_starts() {
+    let bench = Bench::new().await;
+    bench.set_states("cddd").await;
+    let mut row = bench.row();
+    row.epoch = Epoch::new(2);
+    bench.write_row(&row).await;
+    bench.send_task("a", &bench.waiting()).await;
+    let running = bench.start();
+    bench
+        .until_later(|| async { bench.depth(&bench.queue).await == 0 })
+        .await;
+    running.stop.drain.cancel();
+    assert_eq!(running.over().await.old_news, 1);
+    assert_eq!(bench.starts(), 0);
+    assert_eq!(bench.posted().await, []);
+}
+
+#[tokio::test]
+async fn old_news_is_removed_with_its_claim() {
+    let bench = Bench::new().await;
+    bench.set_states("cddd").await;
+    claimed_by_another(&bench, 1).await;
+    sent_and_taken(&bench, &bench.waiting()).await;
+    let running = bench.start();
+    bench
+        .until(|| async { bench.depth(&bench.queue).await == 0 })
+        .await;
+    running.stop.drain.cancel();
+    assert_eq!(running.over().await.old_news, 1);
+    assert_eq!(bench.starts(), 0);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_message_of_another_run_or_of_no_workflow_at_all_is_removed() {
+    let bench = Bench::new().await;
+    let mut of_another_run = bench.message("a", Bench::spec(&bench.waiting()));
+    of_another_run.run_id = RunId::new(bench.env.uuid());
+    bench.send(&of_another_run).await;
+    let mut of_none = bench.message("a", Bench::spec(&bench.waiting()));
+    of_none.workflow_id = WorkflowId::new("gone").unwrap();
+    bench.send(&of_none).await;
+    let running = bench.start();
+    bench
+        .until_later(|| async { bench.depth(&bench.queue).await == 0 })
+        .await;
+    running.stop.drain.cancel();
+    assert_eq!(running.over().await.old_news, 2);
+    assert_eq!(bench.starts(), 0);
+}
+
+#[tokio::test]
+async fn messages_of_a_finished_workflow_are_removed_without_a_look_at_its_state() {
+    let bench = Bench::new().await;
+    let mut row = bench.row();
+    row.status = Status::Cancelled;
+    row.cancel_requested = Some(Generation::FIRST);
+    bench.write_row(&row).await;
+    bench.send_task("a", &bench.waiting()).await;
+    let running = bench.start();
+    bench
+        .until(|| async { bench.depth(&bench.queue).await == 0 })
+        .await;
+    running.stop.drain.cancel();
+    assert_eq!(running.over().await.old_news, 1);
+    assert_eq!((bench.starts(), bench.posted().await.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_task_that_kills_its_workers_is_started_five_times_and_then_fails_for_good() {
+    let bench = Bench::new().await;
+    bench.send_task("a", &bench.waiting()).await;
+    for starts in 1..=5 {
+        let running = bench.start();
+        bench
+            .until_later(|| async { bench.starts() == starts })
+            .await;
+        // Killed: nothing is given back, nothing posted.
+        running.stop.drain.cancel();
+        running.stop.kill.cancel();
+        bench.until(|| async { running.is_over() }).await;
+    }
+    let running = bench.start();
+    let completions = bench.layout.completions();
+    bench
+        .until_later(|| async { bench.depth(completions).await == 1 })
+        .await;
+    let results = bench.results(running, 1).await;
+    let failure = failure_of(&results[0]);
+    assert_eq!(
+        (failure.kind, failure.is_final),
+        (FailureKind::Deliveries, true)
+    );
+    assert!(failure.message.contains("5 times"), "{}", failure.message);
+    assert_eq!(bench.starts(), 5);
+    let poison = bench.layout.task_poison(&Config::default().queues[0]);
+    assert_eq!(bench.depth(&poison).await, 1);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn the_claim_of_an_earlier_attempt_stands_in_nobodys_way() {
+    let bench = Bench::new().await;
+    claimed_by_another(&bench, 3).await;
+    let mut message = bench.message("a", Bench::spec(&bench.waiting()));
+    message.attempt_no = Attempt::new(2);
+    bench.send(&message).await;
+    let running = bench.start();
+    bench.until_started(1).await;
+    bench
+        .until_later(|| async {
+            bench.claim("a").await.unwrap().record.attempt_no == Attempt::new(2)
+        })
+        .await;
+    assert_eq!(bench.claim("a").await.unwrap().record.starts, 1);
+    bench.go();
+    assert_eq!(bench.results(running, 1).await.len(), 1);
+    bench.assert_tidy().await;
+}
