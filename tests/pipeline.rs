@@ -8,14 +8,26 @@ use serde_json::Value;
 
 use crate::support::stack::{Foreign, PATIENCE, Stack, until};
 
-const WORKER: [&str; 8] = ["--queue", "cpu", "--queue", "default", "--slots", "8", "--max-idle-backoff-s", "1"];
+const WORKER: [&str; 8] = [
+    "--queue",
+    "cpu",
+    "--queue",
+    "default",
+    "--slots",
+    "8",
+    "--max-idle-backoff-s",
+    "1",
+];
 
 /// An example whose tasks also append their name to a file.
 fn noting(example: &str, file: &str) -> String {
     let path = format!("{}/examples/{example}.yaml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
     assert!(text.contains("    cmd: sleep "), "{example}");
-    text.replace("    cmd: sleep ", &format!("    cmd: echo \"$WORKFLOW_TASK\" >> {file}; sleep "))
+    text.replace(
+        "    cmd: sleep ",
+        &format!("    cmd: echo \"$WORKFLOW_TASK\" >> {file}; sleep "),
+    )
 }
 
 fn task<'a>(status: &'a Value, name: &str) -> &'a Value {
@@ -28,7 +40,11 @@ fn the_wfcommons_graphs_and_the_tutorial_run_each_task_once() {
     let stack = Stack::new("main1");
     let _coordinator = stack.coordinator(&[]);
     let _workers = [stack.worker(&WORKER), stack.worker(&WORKER)];
-    let examples = [("montage-200", 197), ("epigenomics-200", 197), ("blast-200", 198)];
+    let examples = [
+        ("montage-200", 197),
+        ("epigenomics-200", 197),
+        ("blast-200", 198),
+    ];
     for (example, _) in examples {
         stack.submit(example, &noting(example, &stack.path(example)));
     }
@@ -40,17 +56,31 @@ fn the_wfcommons_graphs_and_the_tutorial_run_each_task_once() {
     for (id, tasks) in all.clone() {
         assert_eq!(stack.watch(id), Some(0), "{id}");
         let status = stack.status(id);
-        assert_eq!((&status["status"], &status["total"]), (&"completed".into(), &tasks.into()), "{id}");
-        assert_eq!(status["counts"], serde_json::json!({"completed": tasks}), "{id}");
+        assert_eq!(
+            (&status["status"], &status["total"]),
+            (&"completed".into(), &tasks.into()),
+            "{id}"
+        );
+        assert_eq!(
+            status["counts"],
+            serde_json::json!({"completed": tasks}),
+            "{id}"
+        );
         if id != "tutorial" {
             let lines = stack.lines(id);
             let names: BTreeSet<_> = lines.iter().collect();
-            assert_eq!((lines.len(), names.len()), (tasks, tasks), "each task of {id} ran once");
+            assert_eq!(
+                (lines.len(), names.len()),
+                (tasks, tasks),
+                "each task of {id} ran once"
+            );
         }
     }
     let rows = until("every row to be final", || {
         let rows = foreign.rows("main1WorkflowsIndex");
-        rows.iter().all(|row| row["PartitionKey"] == "done").then_some(rows)
+        rows.iter()
+            .all(|row| row["PartitionKey"] == "done")
+            .then_some(rows)
     });
     assert_eq!(rows.len(), 4);
     for row in rows {
@@ -59,15 +89,28 @@ fn the_wfcommons_graphs_and_the_tutorial_run_each_task_once() {
         assert_eq!(row["status"], blob["status"], "{id}");
         assert_eq!(row["run_id"], blob["run_id"], "{id}");
         let revision = &blob["revision"].to_string();
-        assert_eq!(row["revision"].as_str().unwrap_or(&row["revision"].to_string()), revision, "{id}");
+        assert_eq!(
+            row["revision"]
+                .as_str()
+                .unwrap_or(&row["revision"].to_string()),
+            revision,
+            "{id}"
+        );
         let states = blob["states"].as_str().unwrap();
         assert!(states.chars().all(|state| state == 'c'), "{id}: {states}");
         let counts: Value = serde_json::from_str(row["counts"].as_str().unwrap()).unwrap();
         assert_eq!(counts["completed"], states.len(), "{id}");
     }
-    for queue in ["workflow-completions", "workflow-completions-poison", "q-cpu", "q-default"] {
+    for queue in [
+        "workflow-completions",
+        "workflow-completions-poison",
+        "q-cpu",
+        "q-default",
+    ] {
         let name = format!("main1-{queue}");
-        until(&format!("{name} to be empty"), || (foreign.depth(&name) == 0).then_some(()));
+        until(&format!("{name} to be empty"), || {
+            (foreign.depth(&name) == 0).then_some(())
+        });
     }
     assert_eq!(foreign.rows("main1Claims"), Vec::<Value>::new());
 }
@@ -78,19 +121,33 @@ fn killed_in_the_middle_it_is_finished_by_others_with_the_same_end() {
     let short = ["--lease-duration-s", "15"];
     let worker = [
         &WORKER[..],
-        &["--visibility-timeout-s", "20", "--heartbeat-interval-s", "2", "--kill-grace-s", "1"],
+        &[
+            "--visibility-timeout-s",
+            "20",
+            "--heartbeat-interval-s",
+            "2",
+            "--kill-grace-s",
+            "1",
+        ],
     ]
     .concat();
     let coordinator = stack.coordinator(&short);
     let (first, _second) = (stack.worker(&worker), stack.worker(&worker));
     stack.submit("blast", &noting("blast-200", &stack.path("ran")));
-    until("some tasks to have run", || (stack.lines("ran").len() > 20).then_some(()));
+    until("some tasks to have run", || {
+        (stack.lines("ran").len() > 20).then_some(())
+    });
     first.signal(Signal::SIGKILL);
-    until("more tasks to have run", || (stack.lines("ran").len() > 50).then_some(()));
+    until("more tasks to have run", || {
+        (stack.lines("ran").len() > 50).then_some(())
+    });
     coordinator.signal(Signal::SIGKILL);
     let _next = stack.start(&["coordinator", "--standby", "--lease-duration-s", "15"]);
     assert_eq!(stack.watch("blast"), Some(0));
-    assert_eq!(stack.status("blast")["counts"], serde_json::json!({"completed": 198}));
+    assert_eq!(
+        stack.status("blast")["counts"],
+        serde_json::json!({"completed": 198})
+    );
     let names: BTreeSet<_> = stack.lines("ran").into_iter().collect();
     assert_eq!(names.len(), 198);
 }
@@ -100,7 +157,11 @@ fn a_cancel_stops_what_runs_keeps_what_ended_and_does_not_touch_the_next_generat
     let stack = Stack::new("cancel1");
     let _coordinator = stack.coordinator(&[]);
     let _worker = stack.worker(&[&WORKER[..], &["--cancel-poll-interval-s", "1"]].concat());
-    let (started, stopped, again) = (stack.path("started"), stack.path("stopped"), stack.path("again"));
+    let (started, stopped, again) = (
+        stack.path("started"),
+        stack.path("stopped"),
+        stack.path("again"),
+    );
     let yaml = format!(
         "
 tasks:
@@ -112,13 +173,20 @@ tasks:
 "
     );
     stack.submit("long", &yaml);
-    until("the task to run", || (!stack.lines("started").is_empty()).then_some(()));
+    until("the task to run", || {
+        (!stack.lines("started").is_empty()).then_some(())
+    });
     let cancelled = stack.run(&["cancel", "long"]);
     assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
-    until("the signal", || (!stack.lines("stopped").is_empty()).then_some(()));
+    until("the signal", || {
+        (!stack.lines("stopped").is_empty()).then_some(())
+    });
     assert_eq!(stack.watch("long"), Some(11));
     let status = stack.status("long");
-    assert_eq!(status["counts"], serde_json::json!({"completed": 1, "cancelled": 2}));
+    assert_eq!(
+        status["counts"],
+        serde_json::json!({"completed": 1, "cancelled": 2})
+    );
     assert_eq!(task(&status, "first")["state"], "completed");
     let twice = stack.run(&["cancel", "long"]);
     assert_eq!(twice.code, Some(7), "{twice:?}");
@@ -138,17 +206,28 @@ tasks:
 fn a_cancel_ends_without_any_worker() {
     let stack = Stack::new("cancel2");
     let _coordinator = stack.coordinator(&["--cancel-grace-s", "1"]);
-    stack.submit("alone", "tasks: [{name: a, cmd: 'true'}, {name: b, cmd: 'true', depends_on: [a]}]");
-    until("the task to be sent", || (task(&stack.status("alone"), "a")["state"] == "queued").then_some(()));
+    stack.submit(
+        "alone",
+        "tasks: [{name: a, cmd: 'true'}, {name: b, cmd: 'true', depends_on: [a]}]",
+    );
+    until("the task to be sent", || {
+        (task(&stack.status("alone"), "a")["state"] == "queued").then_some(())
+    });
     assert_eq!(stack.run(&["cancel", "alone"]).code, Some(0));
     assert_eq!(stack.watch("alone"), Some(11));
     // What was still in the queue does not run.
     let file = stack.path("ran");
-    stack.submit("next", &format!("tasks: [{{name: a, cmd: 'echo >> {file}'}}]"));
+    stack.submit(
+        "next",
+        &format!("tasks: [{{name: a, cmd: 'echo >> {file}'}}]"),
+    );
     let _worker = stack.worker(&WORKER);
     assert_eq!(stack.watch("next"), Some(0));
     assert_eq!(stack.lines("ran").len(), 1);
-    assert_eq!(stack.status("alone")["counts"], serde_json::json!({"cancelled": 2}));
+    assert_eq!(
+        stack.status("alone")["counts"],
+        serde_json::json!({"cancelled": 2})
+    );
 }
 
 #[test]
@@ -178,7 +257,12 @@ fn one_coordinator_leads_and_says_so_to_the_next() {
     standby.wait_for(PATIENCE, |line| line.contains("leading"));
 
     let breaking = stack.coordinator(&["--break-lease"]);
-    assert_eq!(standby.wait_for_exit(PATIENCE).code(), Some(8), "{:?}", standby.lines());
+    assert_eq!(
+        standby.wait_for_exit(PATIENCE).code(),
+        Some(8),
+        "{:?}",
+        standby.lines()
+    );
     drop(breaking);
 }
 
@@ -193,19 +277,35 @@ fn garbage_on_the_completion_queue_is_set_aside_and_shown() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let connection = crate::support::azurite::azurite().connection_string();
-        let (config, _) = dagaz::store::azure::AzureConfig::resolve("garbage1", Some(&connection)).unwrap();
-        let store = dagaz::store::azure::AzureStore::open(&config, dagaz::env::real::env()).unwrap();
+        let (config, _) =
+            dagaz::store::azure::AzureConfig::resolve("garbage1", Some(&connection)).unwrap();
+        let store =
+            dagaz::store::azure::AzureStore::open(&config, dagaz::env::real::env()).unwrap();
         let queue = dagaz::store::Queue::new("garbage1-workflow-completions").unwrap();
-        store.queues.send(&queue, "hello", Duration::ZERO).await.unwrap();
-        store.queues.send(&queue, &"A".repeat(64 * 1024), Duration::ZERO).await.unwrap();
+        store
+            .queues
+            .send(&queue, "hello", Duration::ZERO)
+            .await
+            .unwrap();
+        store
+            .queues
+            .send(&queue, &"A".repeat(64 * 1024), Duration::ZERO)
+            .await
+            .unwrap();
     });
     let foreign = Foreign::new();
-    until("the poison queue", || (foreign.depth("garbage1-workflow-completions-poison") == 2).then_some(()));
+    until("the poison queue", || {
+        (foreign.depth("garbage1-workflow-completions-poison") == 2).then_some(())
+    });
     stack.submit("after", "tasks: [{name: a, cmd: 'true'}]");
     assert_eq!(stack.watch("after"), Some(0));
     let doctor = stack.run(&["doctor"]);
     assert_eq!(doctor.code, Some(13), "{doctor:?}");
-    let line = doctor.stdout.lines().find(|line| line.contains("poison")).unwrap_or_default();
+    let line = doctor
+        .stdout
+        .lines()
+        .find(|line| line.contains("poison"))
+        .unwrap_or_default();
     assert!(line.contains('2'), "{doctor:?}");
 }
 
@@ -220,7 +320,10 @@ fn max_parallelism_holds_and_refills_soon() {
             format!("  - {{name: t{n}, cmd: 'echo start $(date +%s%N) >> {file}; sleep 1; echo end $(date +%s%N) >> {file}'}}\n")
         })
         .collect();
-    stack.submit("narrow", &format!("max_parallelism: 2\ntasks:\n{}", tasks.concat()));
+    stack.submit(
+        "narrow",
+        &format!("max_parallelism: 2\ntasks:\n{}", tasks.concat()),
+    );
     assert_eq!(stack.watch("narrow"), Some(0));
     let mut events: Vec<(u128, bool)> = stack
         .lines("times")
@@ -247,7 +350,10 @@ fn max_parallelism_holds_and_refills_soon() {
     }
     gaps.sort_unstable();
     let median = Duration::from_nanos(u64::try_from(gaps[gaps.len() / 2]).unwrap());
-    assert!(median < Duration::from_millis(500), "a free place stayed empty for {median:?}");
+    assert!(
+        median < Duration::from_millis(500),
+        "a free place stayed empty for {median:?}"
+    );
 }
 
 #[test]
@@ -256,7 +362,9 @@ fn large_outputs_of_two_parents_reach_their_join() {
     let _coordinator = stack.coordinator(&[]);
     let _worker = stack.worker(&WORKER);
     let parent = |name: &str| {
-        format!("  - {{name: {name}, cmd: 'printf \"\\\"%s\\\"\" \"$(head -c 40000 /dev/zero | tr \"\\\\0\" {name})\" > \"$WORKFLOW_OUTPUT\"'}}\n")
+        format!(
+            "  - {{name: {name}, cmd: 'printf \"\\\"%s\\\"\" \"$(head -c 40000 /dev/zero | tr \"\\\\0\" {name})\" > \"$WORKFLOW_OUTPUT\"'}}\n"
+        )
     };
     let yaml = format!(
         "tasks:\n{}{}  - {{name: join, cmd: 'wc -c < \"$WORKFLOW_INPUTS\"; cp \"$WORKFLOW_INPUTS\" \"$WORKFLOW_OUTPUT\"', depends_on: [x, y]}}\n",
@@ -278,7 +386,10 @@ fn large_outputs_of_two_parents_reach_their_join() {
 fn five_hundred_workflows_at_once_finish() {
     let stack = Stack::new("many1");
     let _coordinator = stack.coordinator(&[]);
-    let _workers = [stack.worker(&["--slots", "16"]), stack.worker(&["--slots", "16"])];
+    let _workers = [
+        stack.worker(&["--slots", "16"]),
+        stack.worker(&["--slots", "16"]),
+    ];
     let file = stack.path("one.yaml");
     std::fs::write(&file, "tasks: [{name: a, cmd: 'true'}]").unwrap();
     let files = vec![file.as_str(); 500];
@@ -288,6 +399,10 @@ fn five_hundred_workflows_at_once_finish() {
     until("all to have ended", || {
         let list = stack.run(&["list", "--output", "json"]).json();
         let list = list.as_array().unwrap();
-        (list.len() == 500 && list.iter().all(|workflow| workflow["status"] == "completed")).then_some(())
+        (list.len() == 500
+            && list
+                .iter()
+                .all(|workflow| workflow["status"] == "completed"))
+        .then_some(())
     });
 }

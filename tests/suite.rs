@@ -10,4 +10,5 @@ mod conformance;
 mod docs_dependencies;
 mod docs_protocol;
 mod emulator;
+mod pipeline;
 mod support;

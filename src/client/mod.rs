@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
+use crate::definition::GraphError;
 use crate::definition::WorkflowId;
-use crate::engine::GraphError;
 use crate::env::Env;
 use crate::protocol::{Layout, ReadError};
 use crate::store::{Kind, Store, StoreError};

@@ -1,7 +1,8 @@
 //! What all parts of one term of leadership share.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -9,10 +10,11 @@ use tokio_util::sync::CancellationToken;
 use super::config::Config;
 use super::stats::Stats;
 use super::window::Window;
+use crate::definition::{Definition, QueueName};
 use crate::env::Env;
-use crate::protocol::{Layout, Leadership, Loss, ReadError};
+use crate::protocol::{Layout, Leadership, Loss, ReadError, patiently};
 use crate::record::Epoch;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// Most workflows that take a turn at once.
 pub(super) const TURNS_AT_ONCE: usize = 64;
@@ -31,6 +33,8 @@ pub(super) struct Context {
     pub(super) turns: Semaphore,
     /// Set when the process is to stop: finish, do not wait.
     pub(super) stopping: CancellationToken,
+    /// Task queues that are known to exist.
+    pub(super) queues: Mutex<BTreeSet<QueueName>>,
     /// Whether the completion queue was drained once since the take-over (P12).
     pub(super) drained: AtomicBool,
 }
@@ -54,5 +58,28 @@ impl Context {
             self.leadership.fence().close(Loss::Superseded(what));
         }
         Ok(())
+    }
+
+    /// Makes the queues that a workflow needs, once a term.
+    pub(super) async fn create_queues(&self, definition: &Definition) -> Result<(), StoreError> {
+        let own = definition
+            .tasks
+            .iter()
+            .filter_map(|task| task.queue.as_ref());
+        let needed: BTreeSet<_> = own.chain([&definition.default_queue]).collect();
+        for queue in needed {
+            if self.known_queues().contains(queue) {
+                continue;
+            }
+            let name = self.layout.task_queue(queue);
+            let create = || self.store.queues.create_queue(&name);
+            patiently(&self.env, &self.stopping, create).await?;
+            self.known_queues().insert(queue.clone());
+        }
+        Ok(())
+    }
+
+    fn known_queues(&self) -> std::sync::MutexGuard<'_, BTreeSet<QueueName>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

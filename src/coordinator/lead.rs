@@ -195,6 +195,7 @@ async fn term(
         window: Window::new(config.max_outstanding),
         turns: Semaphore::new(TURNS_AT_ONCE),
         stopping: stop.clone(),
+        queues: Mutex::default(),
         drained: AtomicBool::new(false),
     });
     let registry = Registry::new();

@@ -61,6 +61,12 @@ impl Actor {
                     .await;
             }
         };
+        if record
+            .as_ref()
+            .is_none_or(|record| !record.status.is_final())
+        {
+            ctx.create_queues(&definition.definition).await?;
+        }
         match record {
             Some(record) => self.open(definition, graph, record, pass)?,
             None => self.activate(definition, graph, pass).await?,
