@@ -8,7 +8,9 @@
 
 mod conformance;
 mod docs_dependencies;
+mod docs_failure_modes;
 mod docs_protocol;
 mod emulator;
+mod faults;
 mod pipeline;
 mod support;
