@@ -12,5 +12,7 @@ mod docs_failure_modes;
 mod docs_protocol;
 mod emulator;
 mod faults;
+mod formats;
+mod layers;
 mod pipeline;
 mod support;

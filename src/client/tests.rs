@@ -9,8 +9,8 @@ use serde_json::json;
 use crate::client::{Answer, Client, ClientError, TaskWord};
 use crate::definition::{Definition, Source, TaskName, WorkflowId, parse};
 use crate::engine::{
-    AttemptId, AttemptReport, Changes, Failure, FailureKind, Generation, Graph, Outcome, Output,
-    RetryAfter, Runtime, Status,
+    Applied, AttemptId, AttemptReport, Changes, Failure, FailureKind, Generation, Graph, Outcome,
+    Output, RetryAfter, Runtime, Status,
 };
 use crate::env::real;
 use crate::protocol::{Layout, read_definition, read_row, write_claim};
@@ -122,7 +122,7 @@ impl<'a> Hand<'a> {
             .find(&TaskName::new(task).unwrap())
             .unwrap();
         let attempt = self.runtime.task(at).attempt;
-        let _ = self.runtime.mark_sent(at, attempt);
+        assert_eq!(self.runtime.mark_sent(at, attempt), Applied::Changed);
     }
 
     fn report(&mut self, task: &str, outcome: Outcome, output: Option<Output>) {
@@ -156,9 +156,10 @@ impl<'a> Hand<'a> {
             now: Timestamp::UNIX_EPOCH,
             delay: Duration::from_secs(1),
         };
-        let _ = self
+        let applied = self
             .runtime
             .apply_report(attempt, report, retry, &mut self.changes);
+        assert_eq!(applied, Applied::Changed);
     }
 }
 
@@ -458,9 +459,10 @@ async fn a_cancel_that_was_applied_is_answered_and_one_of_an_ended_workflow_refu
     client.submit(&id("w"), &chain()).await.unwrap();
     let mut hand = Hand::take_up(&client, &id("w")).await;
     hand.send("a");
-    let _ = hand
+    let applied = hand
         .runtime
-        .cancel(Timestamp::UNIX_EPOCH, |_| false, &mut hand.changes);
+        .cancel(Timestamp::UNIX_EPOCH, |_, _| false, &mut hand.changes);
+    assert_eq!(applied, Applied::Changed);
     hand.store().await;
     assert_eq!(
         client.cancel(&id("w"), NO_WAIT).await.unwrap(),

@@ -159,13 +159,7 @@ impl Book {
         if status.is_final() {
             return Some(format!("it is already {status}"));
         }
-        let attempts: Vec<_> = self
-            .runtime
-            .tasks()
-            .iter()
-            .map(|task| task.attempt)
-            .collect();
-        let maybe_sent = |task: TaskIx| outbox.maybe_sent(task, attempts[task.at()]);
+        let maybe_sent = |task, attempt| outbox.maybe_sent(task, attempt);
         if self
             .runtime
             .cancel(env.wall(), maybe_sent, &mut pass.changes)
