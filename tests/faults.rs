@@ -93,6 +93,8 @@ impl World {
     fn coordinator(&self, store: &Store) -> TaskHandle {
         let config = coordinator::Config {
             idle_sleep: Duration::from_millis(20),
+            // What was received by a request whose reply is lost comes back after this time.
+            visibility_timeout: Duration::from_secs(2),
             activation_sweep_interval: Duration::from_millis(100),
             cancel_poll_interval: Duration::from_millis(50),
             ..coordinator::Config::default()
@@ -499,7 +501,10 @@ tasks:
         })
         .await;
     closed.store(false, Ordering::SeqCst);
+    let opened = world.env.mono();
     assert_eq!(world.ended(&id).await, "ccc");
+    // Nothing was sent before, so it is no second copy that a worker lets lie for a heartbeat.
+    assert!(world.env.mono().since(opened) < Duration::from_secs(15));
     assert_eq!(
         world
             .ran()
