@@ -9,7 +9,11 @@
 mod cli;
 mod conformance;
 mod docs;
+mod docs_dependencies;
+mod docs_failure_modes;
+mod docs_protocol;
 mod emulator;
+mod faults;
 mod formats;
 mod layers;
 mod pipeline;
