@@ -1,3 +1,7 @@
 //! The command `workflow`: parse, run, exit code; nothing else.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    dagaz::cli::main(std::env::args_os())
+}

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dagaz::env::{Clock, Env, Mono, Timestamp, real};
+use dagaz::store::azure::{AzureConfig, AzureStore};
 use dagaz::store::conformance;
 use dagaz::store::memory::MemoryStore;
 use futures::future::BoxFuture;
+
+use crate::support::azurite::azurite;
 
 /// How many times faster time runs for a store in this process.
 const HASTE: u32 = 10;
@@ -69,6 +72,17 @@ async fn a_store_in_all_layers_keeps_the_contract() {
 async fn the_store_in_memory_keeps_the_contract() {
     let env = Hasty::env();
     let store = MemoryStore::open(env.clone());
+    if let Err(broken) = conformance::run_all(&store, &env).await {
+        panic!("{broken}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_store_on_the_emulator_keeps_the_contract() {
+    let env = real::env();
+    let connection = azurite().connection_string();
+    let (config, _) = AzureConfig::resolve("conf", Some(&connection)).unwrap();
+    let store = AzureStore::open(&config, env.clone()).unwrap();
     if let Err(broken) = conformance::run_all(&store, &env).await {
         panic!("{broken}");
     }

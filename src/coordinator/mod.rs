@@ -1,1 +1,42 @@
-//! Stub.
+//! The coordinator: the one writer of state. It receives completions and requests, hands them to one actor a workflow, and sends what
+//! becomes ready.
+//!
+//! | part | does |
+//! | --- | --- |
+//! | `lead` | stands for leadership, runs terms, ends them |
+//! | `receive` | messages of the completion queue → mail of actors |
+//! | `sweep` | rows of unfinished workflows → mail of actors |
+//! | `registry` | one actor a workflow |
+//! | `actor` | waits for news, takes turns |
+//! | `turn` | apply, write |
+//! | `act` | acknowledge, send, project |
+//! | `load` | taking a workflow up |
+//! | `book` | the state in memory and how news changes it |
+//! | `dispatch`, `window` | what is sent, when, how much at once |
+//!
+//! Invariants:
+//! 1. Every request of a term goes through a store that refuses once the fence is closed (P14).
+//! 2. No workflow delays another: all waiting for one workflow happens in its actor (P9).
+
+mod act;
+mod actor;
+mod book;
+mod config;
+mod context;
+mod dispatch;
+mod lead;
+mod load;
+mod mail;
+mod receive;
+mod registry;
+mod stats;
+mod sweep;
+mod turn;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, ConfigError, MAX_OUTSTANDING_AZURE, MAX_OUTSTANDING_EMULATOR};
+pub use lead::{CoordinatorError, run};
+pub use stats::Stats;

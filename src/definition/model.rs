@@ -32,6 +32,17 @@ pub struct Definition {
     pub tasks: Vec<Task>,
 }
 
+impl Definition {
+    /// One text for equal definitions, whatever the file looked like: keys in one order, defaults filled in.
+    ///
+    /// # Panics
+    /// Never: keys are text and a number that JSON cannot hold is written as null.
+    #[must_use]
+    pub fn canonical_json(&self) -> String {
+        serde_json::to_string(self).expect("all keys are text, so JSON can hold it")
+    }
+}
+
 /// One task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

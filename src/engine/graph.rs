@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::task::TaskIx;
-use crate::definition::{Definition, DepPolicy, ResultPolicy, TaskName};
+use crate::definition::{Definition, DepPolicy, GraphError, ResultPolicy, TaskName, check_graph};
 
 /// What the engine needs to know of a definition.
 #[derive(Debug)]
@@ -36,107 +36,43 @@ impl Edges {
     }
 }
 
-/// A definition whose graph cannot be run. Checked definitions never give one; a stored one is checked again when it is loaded.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum GraphError {
-    /// More tasks than can be numbered.
-    #[error("has more than {} tasks", u32::MAX)]
-    TooManyTasks,
-    /// Two tasks have one name.
-    #[error("has two tasks named `{0}`")]
-    Duplicate(TaskName),
-    /// A task waits for one that is not there.
-    #[error("task `{task}` depends on `{dependency}`, which does not exist")]
-    Missing {
-        /// The task.
-        task: TaskName,
-        /// What it names.
-        dependency: TaskName,
-    },
-    /// Tasks wait for each other.
-    #[error("task `{0}` waits for itself, through its dependencies")]
-    Cycle(TaskName),
-}
-
 impl Graph {
-    /// The graph of `definition`.
+    /// The graph of `definition`, which is checked again: a stored one may be anything.
     ///
     /// # Errors
-    /// The first thing that keeps it from being run.
+    /// What keeps it from being run.
     pub fn new(definition: &Definition) -> Result<Self, GraphError> {
+        check_graph(definition)?;
         let tasks = &definition.tasks;
-        let mut names = Vec::with_capacity(tasks.len());
-        let mut index = HashMap::with_capacity(tasks.len());
-        for (place, task) in (0_u32..).zip(tasks) {
-            if place == u32::MAX {
-                return Err(GraphError::TooManyTasks);
-            }
-            if index
-                .insert(task.name.clone(), TaskIx::new(place))
-                .is_some()
-            {
-                return Err(GraphError::Duplicate(task.name.clone()));
-            }
-            names.push(task.name.clone());
-        }
-        let parents = parent_edges(definition, &index)?;
+        let names: Vec<_> = tasks.iter().map(|task| task.name.clone()).collect();
+        let places = (0_u32..).map(TaskIx::new);
+        let index: HashMap<_, _> = names.iter().cloned().zip(places).collect();
+        let parents = parent_edges(definition, &index);
         let children = reversed(&parents);
-        let rules = tasks.iter().enumerate().map(|(at, task)| Rule {
-            policy: task.dep_policy,
-            retries: task.num_retries,
-            is_sink: children.targets[children.offsets[at]..children.offsets[at + 1]]
-                .iter()
-                .all(|child| {
-                    matches!(
-                        tasks[child.at()].dep_policy,
-                        DepPolicy::Always | DepPolicy::OnFailure
-                    )
-                }),
-        });
+        let waits_for_any_end = |child: &TaskIx| match tasks[child.at()].dep_policy {
+            DepPolicy::Always | DepPolicy::OnFailure => true,
+            DepPolicy::All | DepPolicy::Any | DepPolicy::AllSettled | DepPolicy::AtLeast(_) => {
+                false
+            }
+        };
+        let rules = (0_u32..)
+            .map(TaskIx::new)
+            .zip(tasks)
+            .map(|(at, task)| Rule {
+                policy: task.dep_policy,
+                retries: task.num_retries,
+                is_sink: children.of(at).iter().all(waits_for_any_end),
+            });
         let rules = rules.collect();
-        let graph = Self {
+        let result_policy = definition.result_policy;
+        Ok(Self {
             names,
             index,
             rules,
             parents,
             children,
-            result_policy: definition.result_policy,
-        };
-        graph.check_acyclic()?;
-        Ok(graph)
-    }
-
-    fn check_acyclic(&self) -> Result<(), GraphError> {
-        let mut waits: Vec<usize> = self.tasks().map(|task| self.parents(task).len()).collect();
-        let mut free: Vec<TaskIx> = self.tasks().filter(|task| waits[task.at()] == 0).collect();
-        let mut ordered = 0;
-        while let Some(task) = free.pop() {
-            ordered += 1;
-            for child in self.children(task) {
-                waits[child.at()] -= 1;
-                if waits[child.at()] == 0 {
-                    free.push(*child);
-                }
-            }
-        }
-        if ordered == self.len() {
-            return Ok(());
-        }
-        // Walking back along unfinished parents must come around; where it does is on a loop.
-        let blocked = |task: &TaskIx| waits[task.at()] > 0;
-        let mut at = self
-            .tasks()
-            .find(|task| blocked(task))
-            .expect("an unordered task waits");
-        for _ in 0..self.len() {
-            at = self
-                .parents(at)
-                .iter()
-                .copied()
-                .find(blocked)
-                .expect("a waiting task has a waiting parent");
-        }
-        Err(GraphError::Cycle(self.name(at).clone()))
+            result_policy,
+        })
     }
 
     /// How many tasks there are.
@@ -202,24 +138,15 @@ impl Graph {
     }
 }
 
-fn parent_edges(
-    definition: &Definition,
-    index: &HashMap<TaskName, TaskIx>,
-) -> Result<Edges, GraphError> {
+fn parent_edges(definition: &Definition, index: &HashMap<TaskName, TaskIx>) -> Edges {
     let mut offsets = Vec::with_capacity(definition.tasks.len() + 1);
     let mut targets = Vec::new();
     offsets.push(0);
     for task in &definition.tasks {
-        for dependency in &task.depends_on {
-            let parent = index.get(dependency).ok_or_else(|| GraphError::Missing {
-                task: task.name.clone(),
-                dependency: dependency.clone(),
-            })?;
-            targets.push(*parent);
-        }
+        targets.extend(task.depends_on.iter().map(|parent| index[parent]));
         offsets.push(targets.len());
     }
-    Ok(Edges { offsets, targets })
+    Edges { offsets, targets }
 }
 
 fn reversed(edges: &Edges) -> Edges {

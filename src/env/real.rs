@@ -169,3 +169,13 @@ pub fn actor() -> String {
         .unwrap_or_else(|| "unknown".to_owned());
     format!("{user}@{}", process_name().host)
 }
+
+/// Whether the environment variable `name` is set, be it to nothing.
+#[must_use]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that reads the process environment"
+)]
+pub fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some()
+}

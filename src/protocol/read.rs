@@ -63,16 +63,26 @@ pub async fn read_blob<T: Record>(
     store: &Store,
     path: &BlobPath,
 ) -> Result<Option<Stored<T>>, ReadError> {
-    let Some(Blob { body, etag, .. }) = store.blobs.get(path).await? else {
+    let Some(blob) = store.blobs.get(path).await? else {
         return Ok(None);
     };
-    match decode(&body) {
-        Ok(record) => Ok(Some(Stored { record, etag })),
-        Err(source) => Err(ReadError::Decode {
-            place: path.to_string(),
-            source,
-        }),
-    }
+    understand(path, &blob).map(|record| {
+        Some(Stored {
+            record,
+            etag: blob.etag,
+        })
+    })
+}
+
+/// Understands a blob that is a record of its own.
+///
+/// # Errors
+/// [`ReadError::Decode`]
+pub fn understand<T: Record>(path: &BlobPath, blob: &Blob) -> Result<T, ReadError> {
+    decode(&blob.body).map_err(|source| ReadError::Decode {
+        place: path.to_string(),
+        source,
+    })
 }
 
 /// An index row as found.

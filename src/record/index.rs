@@ -29,9 +29,8 @@ pub struct IndexRecord {
     pub revision: Revision,
     /// Where the workflow stands.
     pub status: Status,
-    /// The first failure, as a sentence.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    /// The first failure, as a sentence; empty while there is none (a merge cannot take a field away).
+    pub reason: String,
     /// How many tasks it has.
     pub total: u64,
     /// How many tasks are in each state; states without tasks are left out. Stored as a JSON text, since rows are flat.

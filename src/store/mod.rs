@@ -190,7 +190,8 @@ pub struct Message {
 /// Queues with visibility time-outs; at-least-once, order not promised.
 ///
 /// # Contract
-/// - **Q1** what was sent is received with the same text, byte for byte, with `deliveries` counted from 1.
+/// - **Q1** what was sent is received with the same text, byte for byte, with `deliveries` counted from 1; a text that XML cannot carry (white
+///   space at an end, control characters other than tab and line ends) is refused with [`Kind::Invalid`].
 /// - **Q2** a received message is invisible for the visibility time, then comes back with `deliveries` raised.
 /// - **Q3** `send` with a delay keeps the message invisible for that time.
 /// - **Q4** `receive` returns at most the number asked for (1 to [`RECEIVE_MAX`]), nothing when nothing is visible.

@@ -66,7 +66,12 @@ pub(super) async fn q1_texts_come_back_as_sent(
         got.insert(message.body);
     }
     let want = BTreeSet::from(texts.map(str::to_owned));
-    ensure(got == want, || format!("want {want:?}, got {got:?}"))
+    ensure(got == want, || format!("want {want:?}, got {got:?}"))?;
+    for text in [" blank", "blank\n", "bell\u{7}", "\u{ffff}"] {
+        let sent = store.queues.send(queue, text, NOW).await;
+        refused(sent, Kind::Invalid, "a text that XML cannot carry")?;
+    }
+    Ok(())
 }
 
 /// Q2: hidden for its time, back after it, counted.

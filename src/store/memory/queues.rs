@@ -103,6 +103,9 @@ fn check_text(attempt: Attempt<'_>, body: &str) -> Result<()> {
     if body.contains(unfit) {
         return Err(attempt.fail(Kind::Invalid, "the text holds control characters"));
     }
+    if body.trim() != body {
+        return Err(attempt.fail(Kind::Invalid, "the text has white space at an end"));
+    }
     Ok(())
 }
 

@@ -1,3 +1,5 @@
+//! What the memory store does beyond the contract: limits, time, and names as strict as the services.
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -131,13 +133,13 @@ async fn a_receipt_outlives_its_time_until_another_receives() {
 #[tokio::test]
 async fn a_text_that_the_service_cannot_carry_is_refused() {
     let store = opened(&ManualClock::still()).await;
-    for text in ["\u{1}", "\u{b}", "\u{fffe}"] {
+    for text in ["\u{1}", "\u{b}", "\u{fffe}", " a", "a\n"] {
         let sent = store.queues.send(&queue(), text, Duration::ZERO).await;
         assert_eq!(kind(sent), Kind::Invalid, "{text:?}");
     }
     store
         .queues
-        .send(&queue(), "\t\r\n", Duration::ZERO)
+        .send(&queue(), "a\t\r\nb", Duration::ZERO)
         .await
         .unwrap();
 }

@@ -185,7 +185,7 @@ impl Bench {
             epoch: Epoch::new(1),
             revision: Revision::new(1),
             status: Status::Running,
-            reason: None,
+            reason: String::new(),
             total: 4,
             counts: BTreeMap::new(),
             control_seq: ControlSeq::default(),

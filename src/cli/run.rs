@@ -1,0 +1,83 @@
+//! `workflow run FILE`
+
+use std::num::NonZeroU16;
+
+use super::args::Format;
+use super::error::CliError;
+use super::logs::safe;
+use super::print::{clean, note};
+use super::progress::{Progress, Shown};
+use super::signals::Interrupts;
+use super::watch::exit_of;
+use super::{Context, Outcome, definition};
+use crate::definition::WorkflowId;
+use crate::local::{self, LocalError, Options};
+
+/// Lines of a failed task's log that are shown.
+const LOG_LINES_SHOWN: usize = 20;
+
+/// Arguments of `run`.
+#[derive(Debug, clap::Args)]
+pub(super) struct RunArgs {
+    /// The definition in YAML or JSON; `-` is stdin
+    #[arg(value_name = "FILE")]
+    file: String,
+    /// The id of the workflow, as tasks see it; a new one without it
+    #[arg(long, value_name = "ID")]
+    id: Option<WorkflowId>,
+    /// Tasks run at once [default: two for each processor]
+    #[arg(long, value_name = "N")]
+    slots: Option<NonZeroU16>,
+}
+
+/// Runs one workflow in this process, on a store in memory, and ends by how it ends.
+pub(super) async fn run(context: &mut Context, args: RunArgs) -> Outcome {
+    let files = [args.file];
+    let definition = definition::read_all(context, &files)?.pop();
+    let (_, definition) =
+        definition.ok_or_else(|| CliError::internal("one file gives one definition"))?;
+    let interrupts = Interrupts::listen(&context.env)?;
+    let options = Options {
+        id: args.id,
+        slots: args.slots.unwrap_or_else(default_slots),
+        stop: interrupts.first.clone(),
+        kill: interrupts.second.clone(),
+    };
+    let mut progress = Progress::new(context, Shown::AsData);
+    let env = context.env.clone();
+    let ended = local::run(&env, &definition, options, |update| {
+        if context.global.output == Format::Json {
+            return Ok(());
+        }
+        progress.update(context, update)
+    });
+    let ended = match ended.await {
+        Ok(ended) => ended,
+        Err(LocalError::Killed) => return Ok(interrupts.exit()),
+        Err(LocalError::Told(error)) => return Err(error),
+        Err(LocalError::Client(error)) => return Err(error.into()),
+        Err(LocalError::Service(what)) => return Err(CliError::internal(what)),
+    };
+    drop(progress);
+    if context.is_json() {
+        context.printer.json(&ended.view)?;
+    }
+    for (task, log) in &ended.failed_logs {
+        note(&format!(
+            "--- the end of what `{}` printed",
+            clean(task.as_str())
+        ));
+        let text = safe(log);
+        let lines: Vec<&str> = text.lines().collect();
+        let from = lines.len().saturating_sub(LOG_LINES_SHOWN);
+        note(&lines[from..].join("\n"));
+    }
+    Ok(exit_of(ended.view.summary.status))
+}
+
+/// Two for each processor: most pipelines wait as much as they compute.
+fn default_slots() -> NonZeroU16 {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let slots = u16::try_from(processors.saturating_mul(2)).unwrap_or(u16::MAX);
+    NonZeroU16::new(slots).unwrap_or(NonZeroU16::MIN)
+}

@@ -1,0 +1,121 @@
+//! `workflow submit FILE…`
+
+use std::io::{self, BufRead as _};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::error::CliError;
+use super::exit::Exit;
+use super::print::note;
+use super::progress::Shown;
+use super::seconds::seconds;
+use super::watch::follow;
+use super::{Context, Outcome, definition, open};
+use crate::definition::WorkflowId;
+use crate::record::RunId;
+
+/// Arguments of `submit`.
+#[derive(Debug, clap::Args)]
+pub(super) struct SubmitArgs {
+    /// Definitions in YAML or JSON; `-` is one on stdin
+    #[arg(value_name = "FILE", required_unless_present = "files_from")]
+    files: Vec<String>,
+    /// A file with the names of definitions, one a line; `-` is stdin
+    #[arg(long, value_name = "LIST")]
+    files_from: Option<String>,
+    /// The id of the workflow; a new one that sorts by time without it
+    #[arg(long, value_name = "ID")]
+    id: Option<WorkflowId>,
+    /// Follow the workflows to their end, and end by how they end
+    #[arg(long)]
+    watch: bool,
+    /// With --watch: the longest wait in seconds (exit 12); none: for ever
+    #[arg(long, value_name = "S", value_parser = seconds, requires = "watch")]
+    timeout_s: Option<Duration>,
+}
+
+/// One line for each workflow submitted.
+#[derive(Debug, Serialize)]
+struct SubmittedJson<'a> {
+    workflow_id: &'a WorkflowId,
+    name: &'a str,
+    file: &'a str,
+    run_id: RunId,
+    is_new: bool,
+}
+
+/// Submits all files, after all of them were found valid.
+pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
+    let mut files = args.files;
+    if let Some(list) = &args.files_from {
+        files.extend(listed(list)?);
+    }
+    if files.is_empty() {
+        return Err(CliError::usage("the list names no file").help("give at least one definition"));
+    }
+    if args.id.is_some() && files.len() > 1 {
+        return Err(
+            CliError::usage("`--id` names one workflow, but there are several files")
+                .help("submit them one by one, or leave `--id` out"),
+        );
+    }
+    let client = open::client(context)?;
+    let definitions = definition::read_all(context, &files)?;
+    let mut ids = Vec::new();
+    for (file, definition) in definitions {
+        let id = args.id.clone().unwrap_or_else(|| client.new_id());
+        let submitted = client.submit(&id, &definition).await?;
+        if context.is_json() {
+            context.printer.json(&SubmittedJson {
+                workflow_id: &id,
+                name: definition.name.as_deref().unwrap_or(id.as_str()),
+                file: &file,
+                run_id: submitted.run_id,
+                is_new: submitted.is_new,
+            })?;
+        } else {
+            context.printer.line(id.as_str())?;
+            if !submitted.is_new {
+                note(&format!(
+                    "workflow `{id}` had been submitted already, with the same definition"
+                ));
+            }
+        }
+        ids.push(id);
+    }
+    let mut exit = Exit::Ok;
+    if args.watch {
+        for id in ids {
+            let ended = follow(context, &client, &id, args.timeout_s, Shown::Aside).await?;
+            exit = worse(exit, ended);
+        }
+    }
+    Ok(exit)
+}
+
+/// A failure outweighs a cancel, a cancel outweighs success.
+const fn worse(a: Exit, b: Exit) -> Exit {
+    match (a, b) {
+        (Exit::WorkflowFailed, _) | (_, Exit::WorkflowFailed) => Exit::WorkflowFailed,
+        (Exit::Ok, b) => b,
+        (a, _) => a,
+    }
+}
+
+fn listed(list: &str) -> Result<Vec<String>, CliError> {
+    let lines: io::Result<Vec<String>> = if list == "-" {
+        io::stdin().lock().lines().collect()
+    } else {
+        std::fs::File::open(list).and_then(|file| io::BufReader::new(file).lines().collect())
+    };
+    let lines = lines.map_err(|error| {
+        CliError::usage(format!("the list `{list}` cannot be read: {error}"))
+            .help("give a text file with one name a line, or `-` for stdin")
+    })?;
+    let names = lines
+        .iter()
+        .map(|line| line.trim())
+        .filter(|line| !line.is_empty());
+    Ok(names.map(str::to_owned).collect())
+}

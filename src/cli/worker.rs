@@ -1,0 +1,147 @@
+//! `workflow worker`
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::error::CliError;
+use super::exit::Exit;
+use super::open::{self, Opened};
+use super::seconds::{seconds, some_seconds};
+use super::signals::Interrupts;
+use super::{Context, Outcome};
+use crate::definition::QueueName;
+use crate::env::real::process_name;
+use crate::worker::{self, Config, NoObserver, ProcessExecutor, Stop};
+
+/// Arguments of `worker`. Each can be given as `WORKFLOW_WORKER_…` too.
+#[derive(Debug, clap::Args)]
+pub(super) struct WorkerArgs {
+    /// A queue to take tasks from; may be given several times, in the variable with commas between
+    #[arg(
+        long,
+        env = "WORKFLOW_WORKER_QUEUE",
+        value_name = "QUEUE",
+        default_value = "default",
+        value_delimiter = ','
+    )]
+    queue: Vec<QueueName>,
+    /// Tasks run at once
+    #[arg(long, env = "WORKFLOW_WORKER_SLOTS", value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..))]
+    slots: u16,
+    /// How long a task stays hidden from other workers without a heartbeat, in seconds
+    #[arg(long, env = "WORKFLOW_WORKER_VISIBILITY_TIMEOUT_S", value_name = "S", default_value = "60",
+        value_parser = some_seconds)]
+    visibility_timeout_s: Duration,
+    /// The pause between heartbeats, in seconds; below half the visibility time-out
+    #[arg(long, env = "WORKFLOW_WORKER_HEARTBEAT_INTERVAL_S", value_name = "S", default_value = "20",
+        value_parser = some_seconds)]
+    heartbeat_interval_s: Duration,
+    /// How often the cancel flag of a workflow is read, in seconds
+    #[arg(long, env = "WORKFLOW_WORKER_CANCEL_POLL_INTERVAL_S", value_name = "S", default_value = "30",
+        value_parser = some_seconds)]
+    cancel_poll_interval_s: Duration,
+    /// Tries to post how a task ended before its message is left to come back; 0: for ever
+    #[arg(
+        long,
+        env = "WORKFLOW_WORKER_COMPLETION_SEND_MAX_ATTEMPTS",
+        value_name = "N",
+        default_value_t = 60
+    )]
+    completion_send_max_attempts: u32,
+    /// Starts of one attempt before it fails for good
+    #[arg(long, env = "WORKFLOW_WORKER_MAX_DELIVERIES", value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    max_deliveries: u32,
+    /// Interruptions of one attempt before it fails
+    #[arg(
+        long,
+        env = "WORKFLOW_WORKER_MAX_INTERRUPTIONS",
+        value_name = "N",
+        default_value_t = 50
+    )]
+    max_interruptions: u32,
+    /// How long running tasks may go on after the first signal, in seconds
+    #[arg(long, env = "WORKFLOW_WORKER_DRAIN_TIMEOUT_S", value_name = "S", default_value = "30",
+        value_parser = seconds)]
+    drain_timeout_s: Duration,
+    /// The time between SIGTERM and SIGKILL for a task, in seconds
+    #[arg(long, env = "WORKFLOW_WORKER_KILL_GRACE_S", value_name = "S", default_value = "10",
+        value_parser = seconds)]
+    kill_grace_s: Duration,
+    /// The longest pause between two looks at empty queues, in seconds
+    #[arg(long, env = "WORKFLOW_WORKER_MAX_IDLE_BACKOFF_S", value_name = "S", default_value = "5",
+        value_parser = some_seconds)]
+    max_idle_backoff_s: Duration,
+    /// End after so long without a task, in seconds; none: never
+    #[arg(long, env = "WORKFLOW_WORKER_IDLE_TIMEOUT_S", value_name = "S", value_parser = seconds)]
+    idle_timeout_s: Option<Duration>,
+    /// A variable that tasks see although it would be kept from them; may be given several times, in the variable with commas
+    /// between
+    #[arg(
+        long,
+        env = "WORKFLOW_WORKER_PASS_ENV",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    pass_env: Vec<String>,
+}
+
+impl WorkerArgs {
+    fn config(self) -> Config {
+        Config {
+            queues: self.queue,
+            slots: self.slots,
+            visibility: self.visibility_timeout_s,
+            heartbeat_interval: self.heartbeat_interval_s,
+            cancel_poll_interval: self.cancel_poll_interval_s,
+            completion_send_max_attempts: self.completion_send_max_attempts,
+            max_deliveries: self.max_deliveries,
+            max_interruptions: self.max_interruptions,
+            drain_timeout: self.drain_timeout_s,
+            kill_grace: self.kill_grace_s,
+            max_idle_backoff: self.max_idle_backoff_s,
+            idle_timeout: self.idle_timeout_s,
+            pass_env: self.pass_env,
+            name: process_name(),
+        }
+    }
+}
+
+/// Works until a signal, or until it was idle for long: the first signal ends it in order, the second at once.
+pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
+    let config = args.config();
+    config
+        .validate()
+        .map_err(|error| CliError::usage(error.to_string()).help("see `workflow worker --help`"))?;
+    let Opened { store, layout, .. } = open::open(context)?;
+    let interrupts = Interrupts::listen(&context.env)?;
+    let executor = Arc::new(ProcessExecutor::new(context.env.clone(), &config.pass_env));
+    let stop = Stop {
+        drain: interrupts.first.clone(),
+        kill: interrupts.second.clone(),
+    };
+    let store = open::patient(context, &store);
+    layout.create(&store).await?;
+    for queue in &config.queues {
+        store.queues.create_queue(&layout.task_queue(queue)).await?;
+    }
+    let env = context.env.clone();
+    let observer = Arc::new(NoObserver);
+    let summary = worker::run(env, store, layout, config, executor, stop, observer).await;
+    let summary = summary.map_err(|error| CliError::internal(error.to_string()))?;
+    if context.is_json() {
+        context.printer.json(&json!({
+            "succeeded": summary.succeeded,
+            "failed": summary.failed,
+            "cancelled": summary.cancelled,
+            "interrupted": summary.interrupted,
+        }))?;
+    }
+    if interrupts.second.is_cancelled() {
+        return Ok(interrupts.exit());
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,99 @@
+//! Requests to the coordinator and their answers (P29).
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::client::{Answer, Client, ClientError, Result};
+use crate::definition::WorkflowId;
+use crate::engine::Generation;
+use crate::protocol::{ReadError, read_runtime};
+use crate::record::{
+    CompletionRecord, ControlAction, ControlRecord, ControlSeq, RunId, RuntimeRecord,
+    encode_message,
+};
+use crate::store::Kind;
+
+/// How often the answer is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What is asked, and the state it was asked of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ask {
+    pub(super) action: ControlAction,
+    pub(super) run_id: RunId,
+    pub(super) generation: Generation,
+    pub(super) control_seq: ControlSeq,
+}
+
+impl Client {
+    /// Sends a request and returns its id.
+    pub(super) async fn send(&self, id: &WorkflowId, ask: Ask) -> Result<Uuid> {
+        let record = ControlRecord {
+            request_id: self.env.uuid(),
+            action: ask.action,
+            workflow_id: id.clone(),
+            run_id: ask.run_id,
+            generation: ask.generation,
+            control_seq: ask.control_seq,
+            actor: self.actor.clone(),
+            requested_at: self.env.wall(),
+        };
+        let request_id = record.request_id;
+        let body = encode_message(&CompletionRecord::of_control(record));
+        let queue = self.layout.completions();
+        // A second copy is refused by the sequence number that it names, so an unknown outcome allows another try.
+        for _ in 0..3 {
+            match self.store.queues.send(queue, &body, Duration::ZERO).await {
+                Ok(()) => return Ok(request_id),
+                Err(error) if error.kind == Kind::Ambiguous => {}
+                Err(error) if error.kind == Kind::NoResource => {
+                    self.store.queues.create_queue(queue).await?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // It may be under way; who waits for an answer will find out, and a submit is found by the sweep.
+        tracing::warn!(event = "request_outcome_unknown", workflow_id = %id);
+        Ok(request_id)
+    }
+
+    /// Waits for the answer; `met` tells whether a state shows the wish fulfilled without one.
+    pub(super) async fn answer(
+        &self,
+        id: &WorkflowId,
+        request_id: Uuid,
+        wait: Duration,
+        met: impl Fn(&RuntimeRecord) -> bool,
+    ) -> Result<Answer> {
+        let start = self.env.mono();
+        loop {
+            match read_runtime(&self.store, &self.layout, id).await {
+                Ok(Some(found)) => {
+                    if met(&found.record) {
+                        return Ok(Answer::Applied);
+                    }
+                    let mut results = found.record.control_results.into_iter();
+                    if let Some(result) = results.find(|result| result.request_id == request_id) {
+                        return match result.refused {
+                            None => Ok(Answer::Applied),
+                            Some(why) => Err(ClientError::Refused {
+                                id: id.clone(),
+                                why,
+                            }),
+                        };
+                    }
+                }
+                Ok(None) => {}
+                // The request is stored: an answer that cannot be read now changes nothing about that.
+                Err(ReadError::Store(error)) if error.is_transient() => {}
+                Err(error) => return Err(error.into()),
+            }
+            let left = wait.saturating_sub(self.env.mono().since(start));
+            if left.is_zero() {
+                return Ok(Answer::Stored);
+            }
+            self.env.sleep(LOOK_EVERY.min(left)).await;
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What a stored state obliges to: acknowledging, sending, projecting, and ending in order (P4, P6, P15, P16).
+
+use std::collections::BTreeSet;
+
+use futures::StreamExt as _;
+
+use super::actor::{Actor, News, ROW_INTERVAL, Trouble};
+use super::book::Pass;
+use super::mail::Mail;
+use super::stats::Stats;
+use crate::engine::Applied;
+use crate::env::Mono;
+use crate::protocol::{Settled, Shown, carry_out};
+use crate::store::Kind;
+
+/// Acknowledgements of one workflow on the wire at once.
+const ACKS_AT_ONCE: usize = 8;
+
+impl Actor {
+    /// Acknowledges what is stored (P6) and moves to poison what no state has issued (P7).
+    pub(super) async fn acknowledge(
+        &self,
+        news: News,
+        unissued: &BTreeSet<usize>,
+    ) -> Result<(), Trouble> {
+        let mut settled = Vec::with_capacity(news.results.len() + news.controls.len());
+        for (at, (result, delivery)) in news.results.into_iter().enumerate() {
+            if unissued.contains(&at) {
+                tracing::warn!(workflow = %self.id, task = %result.task, attempt = %result.attempt_no, "completion_of_unissued_attempt");
+                Stats::count(&self.ctx.stats.poison_messages);
+                settled.push(delivery.poisoned());
+            } else {
+                settled.push(delivery.handled());
+            }
+        }
+        for (_, delivery) in news.controls {
+            Stats::count(&self.ctx.stats.requests_answered);
+            settled.push(delivery.handled());
+        }
+        self.carry_out(settled).await
+    }
+
+    pub(super) async fn carry_out(&self, settled: Vec<Settled>) -> Result<(), Trouble> {
+        let ctx = &self.ctx;
+        let mut acks = futures::stream::iter(settled)
+            .map(|settled| carry_out(&ctx.store, &ctx.layout, settled))
+            .buffer_unordered(ACKS_AT_ONCE);
+        while let Some(result) = acks.next().await {
+            match result {
+                Ok(()) => {}
+                Err(error) if error.kind == Kind::Fenced => return Err(Trouble::Fenced),
+                // The message comes back and is old news then.
+                Err(error) => {
+                    tracing::warn!(workflow = %self.id, error = %error, "message_not_acknowledged");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// News of a workflow that was never submitted, or is gone.
+    pub(super) async fn refuse_unknown(&mut self, news: News) -> Result<(), Trouble> {
+        tracing::warn!(workflow = %self.id, "no_definition");
+        let all = (0..news.results.len()).collect();
+        for (control, _) in &news.controls {
+            tracing::warn!(workflow = %self.id, action = control.action.word(), "request_for_unknown_workflow");
+        }
+        self.acknowledge(news, &all).await
+    }
+
+    /// Sends what may be sent; what can never be sent fails, and what follows from that is stored and sent too.
+    pub(super) async fn send(&mut self) -> Result<(), Trouble> {
+        loop {
+            let Self {
+                ctx,
+                book: Some(book),
+                outbox,
+                dispatch,
+                ..
+            } = self
+            else {
+                return Ok(());
+            };
+            if book.runtime.cancel_applied().is_some() {
+                dispatch.return_credits(ctx);
+                self.more_to_send = false;
+                return Ok(());
+            }
+            let sent = dispatch
+                .send(ctx, book, outbox, &self.id, &self.mailbox)
+                .await;
+            self.more_to_send = sent.more;
+            if outbox.has_unstored_marks() {
+                self.marks_since.get_or_insert(ctx.env.mono());
+            }
+            if sent.fenced {
+                return Err(Trouble::Fenced);
+            }
+            if sent.refused.is_empty() {
+                return Ok(());
+            }
+            let mut pass = Pass::default();
+            for (task, attempt, failure) in sent.refused {
+                if book
+                    .runtime
+                    .refuse(task, attempt, failure, &mut pass.changes)
+                    == Applied::Changed
+                {
+                    pass.changed = true;
+                }
+            }
+            self.apply_and_store(&News::default(), pass).await?;
+        }
+    }
+
+    /// Shows the state in the row: a final one at once, another now and then.
+    pub(super) async fn project(&mut self) -> Result<(), Trouble> {
+        let Some(book) = &self.book else {
+            return Ok(());
+        };
+        let waited = |at: Mono| self.ctx.env.mono().since(at) >= ROW_INTERVAL;
+        if !self.row_behind
+            || !(book.runtime.status().is_final() || self.row_shown_at.is_none_or(waited))
+        {
+            return Ok(());
+        }
+        self.show_row().await
+    }
+
+    pub(super) async fn show_row(&mut self) -> Result<(), Trouble> {
+        let Self {
+            ctx,
+            book: Some(book),
+            row,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        let record = book.index(ctx.epoch(), ctx.env.wall());
+        let is_final = record.status.is_final();
+        let shown = if is_final {
+            row.finish(&record, &ctx.stopping).await?
+        } else {
+            row.show(&record, &ctx.stopping).await?
+        };
+        if let Shown::Met(epoch) = shown {
+            ctx.met(epoch, "the index row").await?;
+            return Err(self.trouble(Kind::Conflict, "the index row is of a later epoch"));
+        }
+        if is_final {
+            tracing::info!(workflow = %self.id, status = %record.status, "workflow_ended");
+            Stats::count(&ctx.stats.workflows_ended);
+        }
+        self.row_behind = false;
+        self.row_shown_at = Some(ctx.env.mono());
+        Ok(())
+    }
+
+    /// Ends in order (P15): marks are stored, news not looked at is given back.
+    pub(super) async fn stop(mut self) {
+        let mut left = Vec::new();
+        while let Ok(mail) = self.inbox.try_recv() {
+            match mail {
+                Mail::Result(_, delivery) | Mail::Control(_, delivery) => {
+                    left.push(delivery.left());
+                }
+                Mail::TakeUp
+                | Mail::CancelRequested(_)
+                | Mail::Slots { .. }
+                | Mail::Drained
+                | Mail::Repair => {}
+            }
+        }
+        let given_back = self.carry_out(left).await;
+        let stored = match self.store(&mut Pass::default()).await {
+            Ok(_) if self.row_behind => self.show_row().await,
+            Ok(_) => Ok(()),
+            Err(trouble) => Err(trouble),
+        };
+        if let Err(trouble) = given_back.and(stored) {
+            tracing::warn!(workflow = %self.id, trouble = ?trouble, "stopped_with_something_undone");
+        }
+    }
+}

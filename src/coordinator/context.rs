@@ -1,0 +1,85 @@
+//! What all parts of one term of leadership share.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::config::Config;
+use super::stats::Stats;
+use super::window::Window;
+use crate::definition::{Definition, QueueName};
+use crate::env::Env;
+use crate::protocol::{Layout, Leadership, Loss, ReadError, patiently};
+use crate::record::Epoch;
+use crate::store::{Store, StoreError};
+
+/// Most workflows that take a turn at once.
+pub(super) const TURNS_AT_ONCE: usize = 64;
+
+/// One term of leadership. Its store refuses everything once the fence is closed.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) env: Env,
+    pub(super) store: Store,
+    pub(super) layout: Layout,
+    pub(super) config: Config,
+    pub(super) leadership: Arc<Leadership>,
+    pub(super) stats: Arc<Stats>,
+    pub(super) window: Window,
+    /// How many workflows may take a turn at once: bounds requests, sockets and memory of all together.
+    pub(super) turns: Semaphore,
+    /// Set when the process is to stop: finish, do not wait.
+    pub(super) stopping: CancellationToken,
+    /// Task queues that are known to exist.
+    pub(super) queues: Mutex<BTreeSet<QueueName>>,
+    /// Whether the completion queue was drained once since the take-over (P12).
+    pub(super) drained: AtomicBool,
+}
+
+impl Context {
+    pub(super) fn epoch(&self) -> Epoch {
+        self.leadership.epoch()
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        self.drained.load(Ordering::Acquire)
+    }
+
+    /// Decides what a foreign epoch in a document means (P13): this leader stops for good, or epochs have gone back and its own is raised.
+    pub(super) async fn met(&self, epoch: Epoch, whose: &str) -> Result<(), ReadError> {
+        if self.leadership.still_leads().await? {
+            tracing::warn!(met = %epoch, own = %self.epoch(), by = whose, "epoch_went_back");
+            self.leadership.raise_epoch(epoch, &self.stopping).await?;
+        } else {
+            let what = format!("a document names epoch {epoch} of `{whose}`");
+            self.leadership.fence().close(Loss::Superseded(what));
+        }
+        Ok(())
+    }
+
+    /// Makes the queues that a workflow needs, once a term.
+    pub(super) async fn create_queues(&self, definition: &Definition) -> Result<(), StoreError> {
+        let own = definition
+            .tasks
+            .iter()
+            .filter_map(|task| task.queue.as_ref());
+        let needed: BTreeSet<_> = own.chain([&definition.default_queue]).collect();
+        for queue in needed {
+            if self.known_queues().contains(queue) {
+                continue;
+            }
+            let name = self.layout.task_queue(queue);
+            let create = || self.store.queues.create_queue(&name);
+            patiently(&self.env, &self.stopping, create).await?;
+            self.known_queues().insert(queue.clone());
+        }
+        Ok(())
+    }
+
+    fn known_queues(&self) -> std::sync::MutexGuard<'_, BTreeSet<QueueName>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

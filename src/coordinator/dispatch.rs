@@ -1,0 +1,430 @@
+//! Sending the ready tasks of one workflow: which, in what order, and what becomes of those that cannot be sent.
+//!
+//! Invariants:
+//! 1. Each ready task is in exactly one place: in line, waiting for its time, inherited, or being sent.
+//! 2. A slot of the window is held for each task sent and unfinished, and for no other.
+//! 3. A task that cannot be sent now steps aside with a growing pause; the others go on.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::book::Book;
+use super::context::Context;
+use super::mail::Mail;
+use super::stats::Stats;
+use crate::definition::{QueueName, WorkflowId};
+use crate::engine::{Attempt, Failure, FailureKind, Outcome, Output, Runtime, TaskIx, TaskState};
+use crate::env::Mono;
+use crate::protocol::{Outbox, Pauses, send};
+use crate::record::{
+    Input, InputOutput, Inputs, Record, TaskBody, TaskMessage, TaskSpec, encode, encode_message,
+};
+use crate::store::{Expect, Kind, MESSAGE_BYTES_MAX, StoreError};
+
+/// Most tasks sent in one go before news is looked at again.
+const SENDS_PER_TURN: usize = 256;
+/// Requests of one workflow on the wire at once.
+const SENDS_AT_ONCE: usize = 8;
+/// Most bytes of parents' outputs that a message carries; more go into a blob.
+const INPUT_BYTES_IN_MESSAGE_MAX: usize = 32 * 1024;
+
+/// The ready tasks of one workflow.
+#[derive(Debug, Default)]
+pub(super) struct Dispatch {
+    line: BTreeMap<QueueName, VecDeque<TaskIx>>,
+    later: BTreeSet<(Mono, TaskIx)>,
+    inherited: Vec<TaskIx>,
+    known: BTreeMap<TaskIx, Mono>,
+    slots: BTreeMap<TaskIx, QueueName>,
+    credits: BTreeMap<QueueName, u32>,
+    pauses: BTreeMap<TaskIx, Pauses>,
+}
+
+/// A task about to be sent.
+#[derive(Debug, Clone)]
+struct Chosen {
+    task: TaskIx,
+    attempt: Attempt,
+    queue: QueueName,
+    again: bool,
+}
+
+/// What came of sending.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    /// Tasks that can never be sent, and why.
+    pub(super) refused: Vec<(TaskIx, Attempt, Failure)>,
+    /// Whether more could be sent at once.
+    pub(super) more: bool,
+    /// Whether this leader may not send any more.
+    pub(super) fenced: bool,
+}
+
+impl Dispatch {
+    /// Takes in a state just loaded: what is ready and not known as sent waits until the completion queue was drained; what is
+    /// dispatched holds slots. What was in line before is forgotten.
+    pub(super) fn reload(&mut self, ctx: &Context, book: &Book, own: &BTreeSet<TaskIx>) {
+        self.line.clear();
+        self.later.clear();
+        self.inherited.clear();
+        self.known.clear();
+        let now = ctx.env.mono();
+        for task in book.runtime.graph().tasks() {
+            match book.runtime.task(task).state {
+                TaskState::Ready if !own.contains(&task) => {
+                    self.known.insert(task, now);
+                    self.inherited.push(task);
+                }
+                TaskState::Dispatched if !self.slots.contains_key(&task) => {
+                    ctx.window.adopt(book.queue(task), 1);
+                    self.slots.insert(task, book.queue(task).clone());
+                }
+                TaskState::Ready
+                | TaskState::Dispatched
+                | TaskState::Pending
+                | TaskState::Completed
+                | TaskState::Failed
+                | TaskState::UpstreamFailed
+                | TaskState::Skipped
+                | TaskState::Cancelled => {}
+            }
+        }
+        self.release_unheld(ctx, &book.runtime);
+    }
+
+    /// Gives back the slots of tasks that are not dispatched.
+    fn release_unheld(&mut self, ctx: &Context, runtime: &Runtime) {
+        let held = |task: TaskIx| runtime.task(task).state == TaskState::Dispatched;
+        self.slots.retain(|task, queue| {
+            let keep = held(*task);
+            if !keep {
+                ctx.window.give_back(queue, 1);
+            }
+            keep
+        });
+    }
+
+    /// Gives everything back; the workflow is let go.
+    pub(super) fn close(&mut self, ctx: &Context) {
+        for (_, queue) in std::mem::take(&mut self.slots) {
+            ctx.window.give_back(&queue, 1);
+        }
+        self.return_credits(ctx);
+    }
+
+    /// Gives back slots that were granted and are not used.
+    pub(super) fn return_credits(&mut self, ctx: &Context) {
+        for (queue, count) in std::mem::take(&mut self.credits) {
+            ctx.window.give_back(&queue, count);
+        }
+    }
+
+    /// Stands inherited tasks in line: nothing that is already known of them can be waiting any more.
+    pub(super) fn drained(&mut self, ctx: &Context, book: &Book) {
+        for task in std::mem::take(&mut self.inherited) {
+            self.enqueue(ctx, book, task);
+        }
+    }
+
+    /// Stands a ready task in line, or lets it wait for its time.
+    pub(super) fn enqueue(&mut self, ctx: &Context, book: &Book, task: TaskIx) {
+        let now = ctx.env.mono();
+        self.known.insert(task, now);
+        match book.runtime.task(task).due {
+            Some(due) => {
+                let limit = Duration::from_millis(due.delay_ms);
+                let left =
+                    Duration::try_from(due.at.duration_since(ctx.env.wall())).unwrap_or_default();
+                self.later.insert((now.plus(left.min(limit)), task));
+            }
+            None => self
+                .line
+                .entry(book.queue(task).clone())
+                .or_default()
+                .push_back(task),
+        }
+    }
+
+    /// Notes that an attempt ended: its slot is free.
+    pub(super) fn ended(&mut self, ctx: &Context, task: TaskIx) {
+        self.known.remove(&task);
+        self.pauses.remove(&task);
+        if let Some(queue) = self.slots.remove(&task) {
+            ctx.window.give_back(&queue, 1);
+        }
+    }
+
+    /// Notes slots that the window has granted.
+    pub(super) fn granted(&mut self, queue: QueueName, count: u32) {
+        *self.credits.entry(queue).or_default() += count;
+    }
+
+    /// When the next waiting task may be sent.
+    pub(super) fn next_due(&self) -> Option<Mono> {
+        self.later.first().map(|(at, _)| *at)
+    }
+
+    /// Ready-repair (P25): what is ready, in no line and not known as sent for longer than the threshold stands in line again.
+    pub(super) fn repair(&mut self, ctx: &Context, book: &Book) {
+        let now = ctx.env.mono();
+        let runtime = &book.runtime;
+        let lost = runtime.graph().tasks().filter(|task| {
+            let ready = runtime.task(*task).state == TaskState::Ready;
+            ready && !self.known.contains_key(task)
+        });
+        for task in lost.collect::<Vec<_>>() {
+            // Seen unattended for the first time: the threshold runs from now.
+            self.later
+                .insert((now.plus(ctx.config.ready_repair_threshold), task));
+            self.known.insert(task, now);
+            tracing::warn!(workflow = %book.definition.workflow_id, task = %runtime.graph().name(task), "ready_task_unattended");
+        }
+    }
+
+    /// Chooses what is sent now, taking slots for it.
+    fn choose(
+        &mut self,
+        ctx: &Context,
+        book: &Book,
+        outbox: &mut Outbox,
+        id: &WorkflowId,
+        mailbox: &UnboundedSender<Mail>,
+    ) -> Vec<Chosen> {
+        let now = ctx.env.mono();
+        while let Some((at, task)) = self.later.first().copied().filter(|(at, _)| *at <= now) {
+            self.later.remove(&(at, task));
+            self.line
+                .entry(book.queue(task).clone())
+                .or_default()
+                .push_back(task);
+        }
+        let parallel = book
+            .what()
+            .max_parallelism
+            .map_or(usize::MAX, |max| max as usize);
+        let mut room = SENDS_PER_TURN.min(parallel.saturating_sub(self.slots.len()));
+        let mut chosen = Vec::new();
+        for (queue, line) in &mut self.line {
+            let ready = |task: &TaskIx| book.runtime.task(*task).state == TaskState::Ready;
+            line.retain(|task| ready(task));
+            let want = u32::try_from(line.len().min(room)).unwrap_or(u32::MAX);
+            let mut have = self.credits.remove(queue).unwrap_or(0);
+            if have < want {
+                have += ctx.window.take(queue, want - have, id, mailbox);
+            }
+            let now_sent = have.min(want);
+            if have > now_sent {
+                ctx.window.give_back(queue, have - now_sent);
+            }
+            room -= now_sent as usize;
+            for task in line.drain(..now_sent as usize) {
+                let attempt = book.runtime.task(task).attempt;
+                self.slots.insert(task, queue.clone());
+                let again = outbox.begin(task, attempt);
+                chosen.push(Chosen {
+                    task,
+                    attempt,
+                    queue: queue.clone(),
+                    again,
+                });
+            }
+        }
+        self.line.retain(|_, line| !line.is_empty());
+        self.return_credits(ctx);
+        chosen
+    }
+
+    /// Sends what may be sent now; what was sent is noted in `outbox`.
+    pub(super) async fn send(
+        &mut self,
+        ctx: &Context,
+        book: &Book,
+        outbox: &mut Outbox,
+        id: &WorkflowId,
+        mailbox: &UnboundedSender<Mail>,
+    ) -> Sent {
+        let chosen = self.choose(ctx, book, outbox, id, mailbox);
+        let more = chosen.len() == SENDS_PER_TURN;
+        let mut sends = futures::stream::iter(chosen.into_iter().map(|chosen| async {
+            let result = send_one(ctx, book, &chosen).await;
+            (chosen, result)
+        }))
+        .buffer_unordered(SENDS_AT_ONCE);
+        let mut sent = Sent {
+            more,
+            ..Sent::default()
+        };
+        while let Some((
+            Chosen {
+                task,
+                attempt,
+                queue,
+                again,
+            },
+            result,
+        )) = sends.next().await
+        {
+            match result {
+                Ok(()) => {
+                    outbox.sent(task, attempt);
+                    self.known.remove(&task);
+                    self.pauses.remove(&task);
+                    Stats::count(&ctx.stats.tasks_sent);
+                    Stats::add(&ctx.stats.tasks_sent_again, u64::from(again));
+                }
+                Err(error) if error.kind == Kind::Invalid => {
+                    self.ended(ctx, task);
+                    let message = format!("its message cannot be sent: {error}");
+                    sent.refused.push((
+                        task,
+                        attempt,
+                        Failure {
+                            kind: FailureKind::Send,
+                            message,
+                            is_final: true,
+                        },
+                    ));
+                }
+                Err(error) => {
+                    sent.fenced |= error.kind == Kind::Fenced;
+                    Stats::count(&ctx.stats.send_errors);
+                    if error.is_transient() && !again {
+                        // Certainly nothing was sent, so the next sending is still the first.
+                        outbox.made_ready(task, attempt);
+                    }
+                    let first = Duration::from_millis(200);
+                    let pauses = self
+                        .pauses
+                        .entry(task)
+                        .or_insert_with(|| Pauses::from(first));
+                    let pause = pauses.next(&ctx.env, error.retry_after);
+                    tracing::warn!(workflow = %id, task = %book.runtime.graph().name(task), error = %error, "task_not_sent");
+                    self.slots.remove(&task);
+                    ctx.window.give_back(&queue, 1);
+                    self.later.insert((ctx.env.mono().plus(pause), task));
+                }
+            }
+        }
+        sent
+    }
+}
+
+async fn send_one(ctx: &Context, book: &Book, chosen: &Chosen) -> Result<(), StoreError> {
+    let spec = spec(ctx, book, chosen.task);
+    let carried: usize = spec.inputs.values().map(carried_bytes).sum();
+    let queue = ctx.layout.task_queue(&chosen.queue);
+    let inline = message(ctx, book, chosen, TaskBody::Inline(spec));
+    let text = encode_message(&inline);
+    if carried <= INPUT_BYTES_IN_MESSAGE_MAX && text.len() <= MESSAGE_BYTES_MAX {
+        return send(&ctx.store, &queue, &text, Duration::ZERO).await;
+    }
+    let TaskBody::Inline(spec) = inline.body else {
+        unreachable!("made inline above")
+    };
+    let token = ctx.env.uuid().simple().to_string();
+    let name = book.runtime.graph().name(chosen.task);
+    let definition = &book.definition;
+    let execution = ctx.layout.execution(
+        &definition.workflow_id,
+        definition.run_id,
+        name,
+        chosen.attempt,
+        &token,
+    );
+    let path = execution.spec();
+    ctx.store
+        .blobs
+        .put(&path, Bytes::from(encode(&spec)), &Expect::Absent, None)
+        .await?;
+    let message = message(ctx, book, chosen, TaskBody::Blob(path.name().to_owned()));
+    send(
+        &ctx.store,
+        &queue,
+        &encode_message(&message),
+        Duration::ZERO,
+    )
+    .await
+}
+
+fn message(ctx: &Context, book: &Book, chosen: &Chosen, body: TaskBody) -> TaskMessage {
+    TaskMessage {
+        schema: TaskMessage::SCHEMA,
+        workflow_id: book.definition.workflow_id.clone(),
+        run_id: book.definition.run_id,
+        generation: book.runtime.generation(),
+        epoch: ctx.epoch(),
+        task: book.runtime.graph().name(chosen.task).clone(),
+        attempt_no: chosen.attempt,
+        again: chosen.again,
+        body,
+    }
+}
+
+fn spec(ctx: &Context, book: &Book, task: TaskIx) -> TaskSpec {
+    let definition = book.what();
+    let what = &definition.tasks[task.at()];
+    let mut env = definition.env.clone();
+    env.extend(
+        what.env
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone())),
+    );
+    TaskSpec {
+        schema: TaskSpec::SCHEMA,
+        cmd: what.cmd.clone(),
+        env,
+        cwd: what.cwd.clone(),
+        timeout_s: what.timeout_s,
+        inputs: inputs(ctx, book, task),
+    }
+}
+
+/// How the dependencies stood when the task was made ready.
+fn inputs(ctx: &Context, book: &Book, task: TaskIx) -> Inputs {
+    let runtime = &book.runtime;
+    let parents = runtime
+        .task(task)
+        .inputs
+        .as_deref()
+        .unwrap_or_else(|| runtime.graph().parents(task));
+    let input = |parent: &TaskIx| {
+        let name = runtime.graph().name(*parent);
+        let run = runtime.task(*parent);
+        let succeeded = run
+            .report
+            .as_ref()
+            .filter(|report| report.outcome == Outcome::Succeeded);
+        let output =
+            succeeded.and_then(|report| report.output.as_ref().map(|output| (report, output)));
+        let output = output.map(|(report, output)| match output {
+            Output::Inline(json) => InputOutput::Inline(json.clone()),
+            Output::Blob(_) => {
+                let definition = &book.definition;
+                let (id, run_id) = (&definition.workflow_id, definition.run_id);
+                let execution = ctx
+                    .layout
+                    .execution(id, run_id, name, run.attempt, &report.token);
+                InputOutput::Blob(execution.output().name().to_owned())
+            }
+        });
+        (
+            name.clone(),
+            Input {
+                state: run.state,
+                output,
+            },
+        )
+    };
+    parents.iter().map(input).collect()
+}
+
+fn carried_bytes(input: &Input) -> usize {
+    match &input.output {
+        Some(InputOutput::Inline(json)) => json.get().len(),
+        Some(InputOutput::Blob(_)) | None => 0,
+    }
+}

@@ -1,0 +1,266 @@
+//! One coordinator process: waiting to lead, terms of leadership, and how they end (P11–P15).
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::config::{Config, ConfigError};
+use super::context::{Context, TURNS_AT_ONCE};
+use super::receive::receive;
+use super::registry::Registry;
+use super::stats::Stats;
+use super::sweep::sweep;
+use super::window::Window;
+use crate::env::{Env, Mono};
+use crate::protocol::{
+    Candidate, Layout, Leader, Leadership, Loss, Pauses, ReadError, Try, break_lease, try_to_lead,
+};
+use crate::store::layers::gate::Gate;
+use crate::store::{Store, StoreError};
+
+/// The longest time without a turn of the receive loop before the lease is no longer renewed.
+const TURN_MAX: Duration = Duration::from_secs(60);
+/// The shortest time between two notes of statistics in the sentinel.
+const STATISTICS_INTERVAL: Duration = Duration::from_secs(30);
+/// How long a standby waits between two looks at the lease.
+const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why a coordinator ended, other than by being told to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CoordinatorError {
+    /// A setting cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Another coordinator leads.
+    #[error("another coordinator leads this prefix: {}, for {} s", holder(.0), .0.age.as_secs())]
+    Held(Leader),
+    /// Another coordinator took over.
+    #[error("this coordinator leads no more: {0}")]
+    Superseded(String),
+    /// The receive loop stood still, so leadership was given up.
+    #[error("the receive loop made no turn for {} s, leadership was given up", TURN_MAX.as_secs())]
+    Stalled,
+    /// The store did not let it begin.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl From<StoreError> for CoordinatorError {
+    fn from(error: StoreError) -> Self {
+        Self::Read(error.into())
+    }
+}
+
+fn holder(leader: &Leader) -> String {
+    let name = leader.holder.as_deref().unwrap_or("unknown");
+    format!("`{name}` in epoch {}", leader.epoch)
+}
+
+/// When the receive loop turned last.
+#[derive(Debug)]
+pub(super) struct Turns(Mutex<Mono>);
+
+impl Turns {
+    fn last(&self) -> Mono {
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(super) fn turn(&self, env: &Env) {
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = env.mono();
+    }
+}
+
+/// Coordinates the workflows of a prefix until `stop` is set. Containers, tables and queues exist already.
+///
+/// # Errors
+/// Why it ended before that.
+pub async fn run(
+    env: Env,
+    store: Store,
+    layout: Layout,
+    config: Config,
+    stop: CancellationToken,
+) -> Result<(), CoordinatorError> {
+    config.validate()?;
+    let mut may_break = config.break_lease;
+    let mut has_led = false;
+    loop {
+        let leadership = match become_leader(
+            &env,
+            &store,
+            &layout,
+            &config,
+            &mut may_break,
+            has_led,
+            &stop,
+        )
+        .await?
+        {
+            Some(leadership) => Arc::new(leadership),
+            None => return Ok(()),
+        };
+        has_led = true;
+        tracing::info!(holder = leadership.holder(), epoch = %leadership.epoch(), "leading");
+        match term(&env, &store, &layout, &config, leadership, &stop).await {
+            None => return Ok(()),
+            Some(Loss::Superseded(by)) => return Err(CoordinatorError::Superseded(by)),
+            Some(Loss::Stalled) => return Err(CoordinatorError::Stalled),
+            // Nobody else is known to lead: the way to go on is to stand again.
+            Some(Loss::Lapsed) => tracing::error!("leadership_lapsed"),
+        }
+    }
+}
+
+/// Tries to lead until it does; none when told to stop.
+async fn become_leader(
+    env: &Env,
+    store: &Store,
+    layout: &Layout,
+    config: &Config,
+    may_break: &mut bool,
+    has_led: bool,
+    stop: &CancellationToken,
+) -> Result<Option<Leadership>, CoordinatorError> {
+    let candidate = Candidate {
+        holder: config.holder.clone(),
+        lease: config.lease_duration,
+    };
+    let mut pauses = Pauses::from(Duration::from_millis(500));
+    let mut waiting_for: Option<Option<String>> = None;
+    while !stop.is_cancelled() {
+        let pause = match try_to_lead(env, store, layout, &candidate, stop).await {
+            Ok(Try::Leads(leadership)) => return Ok(Some(*leadership)),
+            Ok(Try::Held(leader)) if *may_break => {
+                *may_break = false;
+                let broken = break_lease(store, layout).await?;
+                tracing::warn!(holder = holder(&leader), broken, "lease_broken");
+                continue;
+            }
+            Ok(Try::Held(leader)) if config.standby => {
+                if waiting_for.as_ref() != Some(&leader.holder) {
+                    tracing::info!(
+                        holder = holder(&leader),
+                        age_s = leader.age.as_secs(),
+                        "standing_by"
+                    );
+                    waiting_for = Some(leader.holder);
+                }
+                STANDBY_INTERVAL
+            }
+            Ok(Try::Held(leader)) => return Err(CoordinatorError::Held(leader)),
+            Err(error) if config.standby || has_led => {
+                tracing::warn!(error = %error, "cannot_stand");
+                pauses.next(env, None)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        tokio::select! {
+            () = env.sleep(pause) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+    Ok(None)
+}
+
+/// One term; none when it ended because the process was told to stop.
+async fn term(
+    env: &Env,
+    store: &Store,
+    layout: &Layout,
+    config: &Config,
+    leadership: Arc<Leadership>,
+    stop: &CancellationToken,
+) -> Option<Loss> {
+    let fence = Arc::clone(leadership.fence());
+    let gate = {
+        let fence = Arc::clone(&fence);
+        Gate::wrap(store.clone(), Arc::new(move || fence.is_open()))
+    };
+    let ctx = Arc::new(Context {
+        env: env.clone(),
+        store: gate,
+        layout: layout.clone(),
+        config: config.clone(),
+        leadership: Arc::clone(&leadership),
+        stats: Arc::new(Stats::default()),
+        window: Window::new(config.max_outstanding),
+        turns: Semaphore::new(TURNS_AT_ONCE),
+        stopping: stop.clone(),
+        queues: Mutex::default(),
+        drained: AtomicBool::new(false),
+    });
+    let registry = Registry::new();
+    let turns = Turns(Mutex::new(env.mono()));
+    let work = async {
+        tokio::join!(
+            receive(&ctx, &registry, &turns),
+            sweep(&ctx, &registry),
+            report(&ctx)
+        );
+        registry.all_ended().await;
+    };
+    let alive = || env.mono().since(turns.last()) < TURN_MAX;
+    let keep = async {
+        // Renewing goes on while the work ends in order, but no stall is looked for then.
+        leadership.keep(|| stop.is_cancelled() || alive()).await;
+    };
+    tokio::select! {
+        () = work => {}
+        () = keep => {}
+    }
+    registry.abort_all();
+    match fence.loss() {
+        Some(loss) => {
+            tracing::error!(loss = ?loss, "leadership_lost");
+            Some(loss)
+        }
+        None if stop.is_cancelled() => {
+            leadership.release(ctx.stats.snapshot()).await;
+            tracing::info!("lease_released");
+            None
+        }
+        None => {
+            fence.close(Loss::Lapsed);
+            Some(Loss::Lapsed)
+        }
+    }
+}
+
+/// Logs the statistics now and then, and stores them in the sentinel.
+async fn report(ctx: &Context) {
+    let mut stored_at = ctx.env.mono();
+    let mut logged = std::collections::BTreeMap::new();
+    loop {
+        tokio::select! {
+            () = ctx.env.sleep(ctx.config.stats_interval) => {}
+            () = ctx.stopping.cancelled() => return,
+            () = ctx.leadership.fence().closed().cancelled() => return,
+        }
+        let stats = ctx.stats.snapshot();
+        if stats == logged {
+            continue;
+        }
+        tracing::info!(stats = ?stats, "statistics");
+        if ctx.env.mono().since(stored_at) >= STATISTICS_INTERVAL {
+            stored_at = ctx.env.mono();
+            if let Err(error) = ctx
+                .leadership
+                .store_statistics(stats.clone(), &ctx.stopping)
+                .await
+            {
+                tracing::debug!(error = %error, "statistics_not_stored");
+                continue;
+            }
+        }
+        logged = stats;
+    }
+}

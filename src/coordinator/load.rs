@@ -1,0 +1,234 @@
+//! Taking a workflow up: reading its state, activating it, and putting this leader's epoch into it (P3, P5, P12, P13).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::actor::Actor;
+use super::book::{Book, Pass};
+use super::stats::Stats;
+use crate::definition::GraphError;
+use crate::engine::{Changes, Generation, Graph, Runtime, Status};
+use crate::protocol::{ReadError, Shown, Swap, patiently, read_definition, read_row};
+use crate::record::{
+    ControlSeq, DecodeError, DefinitionRecord, IndexRecord, Record, Revision, RuntimeRecord, Stamp,
+};
+use crate::store::{Kind, StoreError};
+
+/// How taking up ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Loaded {
+    /// The book is open.
+    Yes,
+    /// There is no such workflow.
+    Nothing,
+    /// Its definition cannot be run; the workflow has failed with that reason.
+    Unrunnable,
+    /// This process does not lead any more.
+    NotLeader,
+}
+
+impl Actor {
+    /// Opens the book. What must be written for that is noted in `pass`.
+    pub(super) async fn load(&mut self, pass: &mut Pass) -> Result<Loaded, ReadError> {
+        let ctx = Arc::clone(&self.ctx);
+        let record = self.cell.load(&ctx.stopping).await?;
+        if let Some(record) = &record {
+            let own = (ctx.epoch(), ctx.leadership.holder());
+            let is_own = (record.epoch, record.holder.as_str()) == own;
+            if record.epoch >= own.0 && !is_own {
+                ctx.met(record.epoch, &record.holder).await?;
+                if !ctx.leadership.fence().is_open() {
+                    return Ok(Loaded::NotLeader);
+                }
+            }
+        }
+        let read =
+            || async { store_errors(read_definition(&ctx.store, &ctx.layout, &self.id).await) };
+        let Some(definition) = patiently(&ctx.env, &ctx.stopping, read).await?? else {
+            return match record {
+                None => Ok(Loaded::Nothing),
+                Some(_) => Err(self.lost("its definition blob is missing")),
+            };
+        };
+        let definition = Arc::new(definition.record);
+        Stats::count(&ctx.stats.workflows_loaded);
+        let graph = match Graph::new(&definition.definition) {
+            Ok(graph) => Arc::new(graph),
+            Err(error) => {
+                return self
+                    .fail_unrunnable(&definition, record.as_ref(), &error)
+                    .await;
+            }
+        };
+        if record
+            .as_ref()
+            .is_none_or(|record| !record.status.is_final())
+        {
+            ctx.create_queues(&definition.definition).await?;
+        }
+        match record {
+            Some(record) => self.open(definition, graph, record, pass)?,
+            None => self.activate(definition, graph, pass).await?,
+        }
+        Ok(Loaded::Yes)
+    }
+
+    fn open(
+        &mut self,
+        definition: Arc<DefinitionRecord>,
+        graph: Arc<Graph>,
+        record: RuntimeRecord,
+        pass: &mut Pass,
+    ) -> Result<(), ReadError> {
+        if record.run_id != definition.run_id {
+            return Err(self.lost("its definition and its state are of different lives of the id"));
+        }
+        let place = self.ctx.layout.runtime(&self.id).to_string();
+        let mut changes = Changes::default();
+        let restored = record.runtime(graph, &mut changes);
+        let mut runtime = restored.map_err(|source| ReadError::Decode { place, source })?;
+        self.outbox.mark(&mut runtime);
+        let foreign =
+            record.epoch != self.ctx.epoch() || record.holder != self.ctx.leadership.holder();
+        let is_final = runtime.status().is_final();
+        if foreign && !is_final {
+            tracing::info!(workflow = %self.id, from = %record.holder, epoch = %record.epoch, "workflow_taken_over");
+            pass.changed = true;
+            self.row_first = true;
+        }
+        pass.changed |= !changes.is_empty();
+        self.row_behind |= is_final;
+        self.adopt(Book::restored(definition, runtime, record), changes, pass);
+        Ok(())
+    }
+
+    /// The first state of a workflow that has only a definition; never where the row already names a revision (P3).
+    async fn activate(
+        &mut self,
+        definition: Arc<DefinitionRecord>,
+        graph: Arc<Graph>,
+        pass: &mut Pass,
+    ) -> Result<(), ReadError> {
+        let ctx = &self.ctx;
+        let row = patiently(&ctx.env, &ctx.stopping, || async {
+            store_errors(read_row(&ctx.store, &ctx.layout, &self.id).await)
+        });
+        if let Some(row) = row.await?? {
+            let record = row.record;
+            if record.run_id == definition.run_id && record.revision > Revision::new(0) {
+                return Err(self.lost(&format!(
+                    "its row shows revision {}, but the blob is gone",
+                    record.revision
+                )));
+            }
+        }
+        tracing::info!(workflow = %self.id, tasks = graph.len(), "workflow_activated");
+        let mut changes = Changes::default();
+        let runtime = Runtime::start(graph, &mut changes);
+        pass.changed = true;
+        self.row_first = true;
+        let now = self.ctx.env.wall();
+        self.adopt(Book::new(definition, runtime, now), changes, pass);
+        Ok(())
+    }
+
+    fn adopt(&mut self, book: Book, changes: Changes, pass: &mut Pass) {
+        let own: BTreeSet<_> = changes.ready.iter().copied().collect();
+        self.dispatch.reload(&self.ctx, &book, &own);
+        pass.changes.ready.extend(changes.ready);
+        pass.changes.ended.extend(changes.ended);
+        self.book = Some(book);
+    }
+
+    fn lost(&self, why: &str) -> ReadError {
+        let place = self.ctx.layout.runtime(&self.id).to_string();
+        ReadError::Decode {
+            place,
+            source: DecodeError::Nonsense {
+                what: RuntimeRecord::WHAT,
+                why: why.to_owned(),
+            },
+        }
+    }
+
+    /// Ends a workflow whose stored definition has no graph that can be run, rather than leave it waiting.
+    async fn fail_unrunnable(
+        &mut self,
+        definition: &DefinitionRecord,
+        record: Option<&RuntimeRecord>,
+        error: &GraphError,
+    ) -> Result<Loaded, ReadError> {
+        let ctx = Arc::clone(&self.ctx);
+        if record.is_some_and(|record| !record.status.is_final()) {
+            return Err(self.lost(&format!("its definition cannot be run: {error}")));
+        }
+        let reason = format!("the definition cannot be run: {error}");
+        let (now, tasks) = (ctx.env.wall(), definition.definition.tasks.len());
+        if record.is_none() {
+            tracing::error!(workflow = %self.id, reason, "workflow_unrunnable");
+            let failed = RuntimeRecord {
+                schema: RuntimeRecord::SCHEMA,
+                workflow_id: self.id.clone(),
+                run_id: definition.run_id,
+                generation: Generation::FIRST,
+                epoch: ctx.epoch(),
+                holder: ctx.leadership.holder().to_owned(),
+                stamp: Stamp::new(ctx.env.uuid()),
+                revision: Revision::new(1),
+                status: Status::Failed,
+                reason: Some(reason.clone()),
+                control_seq: ControlSeq::new(0),
+                control_results: Vec::new(),
+                cancel: None,
+                created_at: now,
+                updated_at: now,
+                states: "f".repeat(tasks),
+                tasks: Vec::new(),
+            };
+            if self.cell.swap(&failed, &mut 0, &ctx.stopping).await? == Swap::Rival {
+                let operation = format!("put blob {}", ctx.layout.runtime(&self.id));
+                return Err(StoreError::new(
+                    Kind::Conflict,
+                    operation,
+                    "somebody else activates it",
+                )
+                .into());
+            }
+        }
+        let row = IndexRecord {
+            schema: IndexRecord::SCHEMA,
+            workflow_id: self.id.clone(),
+            name: definition
+                .definition
+                .name
+                .clone()
+                .unwrap_or_else(|| self.id.to_string()),
+            run_id: definition.run_id,
+            generation: Generation::FIRST,
+            epoch: ctx.epoch(),
+            revision: Revision::new(1),
+            status: Status::Failed,
+            reason,
+            total: tasks as u64,
+            counts: [("failed".to_owned(), tasks as u64)].into(),
+            control_seq: ControlSeq::new(0),
+            cancel_requested: None,
+            stopping: None,
+            created_at: definition.submitted_at,
+            updated_at: now,
+        };
+        if let Shown::Met(epoch) = self.row.finish(&row, &ctx.stopping).await? {
+            ctx.met(epoch, "the index row").await?;
+        }
+        Ok(Loaded::Unrunnable)
+    }
+}
+
+/// Parts the store's errors, which patience may wait out, from the rest.
+fn store_errors<T>(result: Result<T, ReadError>) -> Result<Result<T, ReadError>, StoreError> {
+    match result {
+        Err(ReadError::Store(error)) => Err(error),
+        other => Ok(other),
+    }
+}

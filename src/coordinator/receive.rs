@@ -1,0 +1,177 @@
+//! The receive loop: completions and requests from the queue to the actors (P9, P12, P32).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::context::Context;
+use super::lead::Turns;
+use super::mail::Mail;
+use super::registry::Registry;
+use super::stats::Stats;
+use crate::protocol::{Delivery, Pauses, poison};
+use crate::record::{CompletionRecord, DecodeError, decode_message};
+use crate::store::{Kind, Message, StoreError};
+
+/// After a failed receive of many, this many receives take one message each: one that breaks the service's reply is passed alone.
+const SINGLE_RECEIVES: u32 = 32;
+
+/// The first wait after a receive that found nothing; it doubles up to `--idle-sleep-s`.
+const IDLE_FIRST: Duration = Duration::from_millis(25);
+
+/// Receives until the process stops or the fence closes.
+pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns: &Turns) {
+    let queue = ctx.layout.completions();
+    let mut pauses = Pauses::from(ctx.config.idle_sleep.max(Duration::from_millis(100)));
+    let mut failing = false;
+    let mut single = 0_u32;
+    let mut began: Option<Timestamp> = None;
+    let mut idle = IDLE_FIRST;
+    while !ctx.stopping.is_cancelled() && ctx.leadership.fence().is_open() {
+        turns.turn(&ctx.env);
+        let max = if single > 0 { 1 } else { ctx.config.batch_size };
+        single = single.saturating_sub(1);
+        let received = ctx
+            .store
+            .queues
+            .receive(queue, max, ctx.config.visibility_timeout)
+            .await;
+        let wait = match received {
+            Ok(messages) => {
+                if failing {
+                    tracing::info!("receive_recovered");
+                    failing = false;
+                    pauses.reset();
+                }
+                note_drained(ctx, registry, &messages, &mut began);
+                if messages.is_empty() {
+                    // News comes in bursts: after some, the next is looked for soon.
+                    let pause = idle.min(ctx.config.idle_sleep);
+                    idle = pause * 2;
+                    Some((pause, true))
+                } else {
+                    for message in messages {
+                        route(ctx, registry, message).await;
+                    }
+                    idle = IDLE_FIRST;
+                    None
+                }
+            }
+            Err(error) if error.kind == Kind::Fenced => return,
+            Err(error) => {
+                Stats::count(&ctx.stats.receive_errors);
+                if !failing {
+                    tracing::error!(error = %error, "receive_failed");
+                    failing = true;
+                }
+                recreate(ctx, &error).await;
+                single = SINGLE_RECEIVES;
+                Some((pauses.next(&ctx.env, error.retry_after), false))
+            }
+        };
+        if let Some((pause, wakes)) = wait {
+            let rest = async {
+                if wakes {
+                    ctx.store.queues.wait(queue, pause).await;
+                } else {
+                    ctx.env.sleep(pause).await;
+                }
+            };
+            tokio::select! {
+                () = rest => {}
+                () = ctx.stopping.cancelled() => {}
+                () = ctx.leadership.fence().closed().cancelled() => {}
+            }
+        }
+    }
+}
+
+/// A queue that was deleted is made again.
+async fn recreate(ctx: &Context, error: &StoreError) {
+    if error.kind == Kind::NoResource {
+        tracing::warn!("completion_queue_was_missing");
+        if let Err(error) = ctx
+            .store
+            .queues
+            .create_queue(ctx.layout.completions())
+            .await
+        {
+            tracing::debug!(error = %error, "completion_queue_not_made");
+        }
+    }
+}
+
+/// Notes once that the queue was received until empty, or past what was inserted before the take-over (P12).
+fn note_drained(
+    ctx: &Context,
+    registry: &Registry,
+    messages: &[Message],
+    began: &mut Option<Timestamp>,
+) {
+    if ctx.is_drained() {
+        return;
+    }
+    let began = *began.get_or_insert_with(|| {
+        messages
+            .first()
+            .map_or(Timestamp::MAX, |message| message.read_at)
+    });
+    if messages.is_empty() || messages.iter().any(|message| message.inserted_at > began) {
+        ctx.drained.store(true, Ordering::Release);
+        registry.post_all(|| Mail::Drained);
+    }
+}
+
+/// Hands the entries of a message to the actors of their workflows.
+async fn route(ctx: &Arc<Context>, registry: &Arc<Registry>, message: Message) {
+    Stats::count(&ctx.stats.received_messages);
+    let record: CompletionRecord = match decode_message(&message.body) {
+        Ok(record) => record,
+        Err(DecodeError::Newer { found, known }) => {
+            // Left for a coordinator that understands it (B14).
+            Stats::count(&ctx.stats.newer_messages);
+            tracing::warn!(
+                message = message.receipt.message_id,
+                schema = found,
+                known,
+                "message_of_newer_version"
+            );
+            return;
+        }
+        Err(error @ DecodeError::Nonsense { .. }) => {
+            Stats::count(&ctx.stats.poison_messages);
+            tracing::warn!(message = message.receipt.message_id, error = %error, "message_moved_to_poison");
+            let (from, to) = (ctx.layout.completions(), ctx.layout.completions_poison());
+            if let Err(error) = poison(&ctx.store, from, to, &message.receipt, &message.body).await
+            {
+                tracing::warn!(error = %error, "message_not_moved");
+            }
+            return;
+        }
+    };
+    let entries = record.results.len() + usize::from(record.control.is_some());
+    if entries == 0 {
+        // Says nothing; deleting it is all that is left to do.
+        if let Err(error) = ctx
+            .store
+            .queues
+            .delete(ctx.layout.completions(), &message.receipt)
+            .await
+        {
+            tracing::debug!(error = %error, "empty_message_not_deleted");
+        }
+        return;
+    }
+    let mut deliveries = Delivery::split(message, entries).into_iter();
+    let mut next = || deliveries.next().expect("one for each entry");
+    for result in record.results {
+        let id = result.workflow_id.clone();
+        registry.post(ctx, &id, Mail::Result(Box::new(result), next()));
+    }
+    if let Some(control) = record.control {
+        let id = control.workflow_id.clone();
+        registry.post(ctx, &id, Mail::Control(Box::new(control), next()));
+    }
+}

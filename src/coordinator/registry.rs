@@ -1,0 +1,140 @@
+//! The actors of one term of leadership, one a workflow.
+//!
+//! Invariants:
+//! 1. A workflow has at most one actor. Mail is sent, and an actor retired, under one lock: no mail reaches an actor that has retired.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::actor::Actor;
+use super::context::Context;
+use super::mail::Mail;
+use super::stats::Stats;
+use crate::definition::WorkflowId;
+use crate::env::{Joined, TaskHandle};
+
+/// All actors.
+#[derive(Debug)]
+pub(super) struct Registry {
+    me: Weak<Registry>,
+    actors: Mutex<BTreeMap<WorkflowId, Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    mailbox: UnboundedSender<Mail>,
+    task: Option<TaskHandle>,
+}
+
+impl Registry {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            actors: Mutex::new(BTreeMap::new()),
+        })
+    }
+
+    fn actors(&self) -> std::sync::MutexGuard<'_, BTreeMap<WorkflowId, Held>> {
+        self.actors
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Sends mail to a workflow, whose actor is started if there is none.
+    pub(super) fn post(&self, ctx: &Arc<Context>, id: &WorkflowId, mail: Mail) {
+        let mut actors = self.actors();
+        let mail = match actors.get(id) {
+            Some(held) => match held.mailbox.send(mail) {
+                Ok(()) => return,
+                // Its actor has panicked: the next one starts from what is stored.
+                Err(unsent) => unsent.0,
+            },
+            None => mail,
+        };
+        let (mailbox, inbox) = unbounded_channel();
+        mailbox.send(mail).expect("the inbox is at hand");
+        let Some(me) = self.me.upgrade() else { return };
+        let actor = Actor::new(Arc::clone(ctx), me, id.clone(), inbox, mailbox.clone());
+        let task = ctx.env.spawn("workflow", actor.run());
+        actors.insert(
+            id.clone(),
+            Held {
+                mailbox,
+                task: Some(task),
+            },
+        );
+    }
+
+    /// Sends mail to every actor there is.
+    pub(super) fn post_all(&self, mail: impl Fn() -> Mail) {
+        for held in self.actors().values() {
+            // Who has ended meanwhile needs none.
+            drop(held.mailbox.send(mail()));
+        }
+    }
+
+    /// Whether the workflow has an actor.
+    pub(super) fn holds(&self, id: &WorkflowId) -> bool {
+        self.actors()
+            .get(id)
+            .is_some_and(|held| !held.mailbox.is_closed())
+    }
+
+    /// How many actors there are.
+    pub(super) fn len(&self) -> usize {
+        self.actors().len()
+    }
+
+    /// Forgets the actor that asks, unless mail waits for it.
+    pub(super) fn retire(&self, id: &WorkflowId, inbox: &UnboundedReceiver<Mail>) -> bool {
+        let mut actors = self.actors();
+        let quiet = inbox.is_empty();
+        if quiet {
+            actors.remove(id);
+        }
+        quiet
+    }
+
+    /// Forgets actors that have panicked, and says so.
+    pub(super) async fn bury(&self, ctx: &Context) {
+        let dead: Vec<_> = {
+            let mut actors = self.actors();
+            let ids: Vec<_> = actors
+                .iter()
+                .filter(|(_, held)| held.mailbox.is_closed())
+                .map(|(id, _)| id.clone())
+                .collect();
+            ids.into_iter()
+                .filter_map(|id| actors.remove(&id).map(|held| (id, held)))
+                .collect()
+        };
+        for (id, held) in dead {
+            let Some(task) = held.task else { continue };
+            if let Joined::Panicked(message) = task.join().await {
+                Stats::count(&ctx.stats.panics);
+                tracing::error!(workflow = %id, panic = message, "workflow_panicked");
+            }
+        }
+    }
+
+    /// Waits until every actor has ended; they end by themselves when the process stops or is fenced.
+    pub(super) async fn all_ended(&self) {
+        loop {
+            let Some(task) = self.actors().values_mut().find_map(|held| held.task.take()) else {
+                return;
+            };
+            task.join().await;
+        }
+    }
+
+    /// Drops every actor where it stands.
+    pub(super) fn abort_all(&self) {
+        for (_, held) in std::mem::take(&mut *self.actors()) {
+            if let Some(task) = held.task {
+                task.abort();
+            }
+        }
+    }
+}

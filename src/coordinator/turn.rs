@@ -1,0 +1,244 @@
+//! One turn of a workflow: apply the news, write the state, do what the stored state obliges to (P4, P6–P8).
+//!
+//! Invariants:
+//! 1. Nothing of a turn leaves this process before its write is stored.
+//! 2. After a rival's write the news is applied to the state read anew, a bounded number of times.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::actor::{Actor, GRACE_NOTE_INTERVAL, MARKS_AFTER, News, Trouble};
+use super::book::{Fate, Pass};
+use super::load::Loaded;
+use super::stats::Stats;
+use crate::engine::{Applied, TaskState};
+use crate::env::Mono;
+use crate::protocol::{Shown, Swap};
+use crate::record::Stamp;
+use crate::store::{Kind, StoreError};
+
+impl Actor {
+    /// One turn (P4): apply, write, then acknowledge and send.
+    pub(super) async fn turn(&mut self, mut news: News) -> Result<(), Trouble> {
+        for (queue, count) in std::mem::take(&mut news.slots) {
+            self.dispatch.granted(queue, count);
+        }
+        if let Some(until) = self.aside_until {
+            if self.ctx.env.mono() < until {
+                // Dropping the news leaves it on its queue.
+                self.dispatch.return_credits(&self.ctx);
+                return Ok(());
+            }
+            self.aside_until = None;
+        }
+        // Bounds the requests of all workflows together; who waits here holds nothing.
+        let ctx = Arc::clone(&self.ctx);
+        let _turn = ctx.turns.acquire().await.expect("never closed");
+        let mut pass = Pass::default();
+        if self.book.is_none() {
+            match self.load(&mut pass).await? {
+                Loaded::Yes => {}
+                Loaded::Nothing => return self.refuse_unknown(news).await,
+                Loaded::Unrunnable => return self.acknowledge(news, &BTreeSet::new()).await,
+                Loaded::NotLeader => return Err(Trouble::Fenced),
+            }
+        }
+        let (drained, repair) = (news.drained, news.repair);
+        let unissued = self.apply_and_store(&news, pass).await?;
+        self.asides.reset();
+        if self.row_first {
+            self.show_row().await?;
+            self.row_first = false;
+            self.cancel_if_row_says_so().await?;
+        }
+        if let Some(book) = &self.book {
+            if drained || self.ctx.is_drained() {
+                self.dispatch.drained(&self.ctx, book);
+            }
+            if repair {
+                self.dispatch.repair(&self.ctx, book);
+            }
+        }
+        self.acknowledge(news, &unissued).await?;
+        self.send().await?;
+        self.project().await
+    }
+
+    /// Acts on a request that waited on the row while nobody led.
+    async fn cancel_if_row_says_so(&mut self) -> Result<(), Trouble> {
+        if let Some(generation) = self.row.cancel_requested() {
+            let news = News {
+                cancel: Some(generation),
+                ..News::default()
+            };
+            self.apply_and_store(&news, Pass::default()).await?;
+        }
+        Ok(())
+    }
+
+    /// Applies the news and stores what changed, again while a rival writes; tells which results no state has issued.
+    pub(super) async fn apply_and_store(
+        &mut self,
+        news: &News,
+        mut pass: Pass,
+    ) -> Result<BTreeSet<usize>, Trouble> {
+        let mut rivals = 0;
+        let mut reread = false;
+        loop {
+            let unissued = self.apply(news, &mut pass);
+            if !unissued.is_empty() && !reread {
+                // What memory does not know may yet be in storage (P7).
+                reread = true;
+            } else {
+                match self.store(&mut pass).await? {
+                    Swap::Stored => {
+                        self.follow_up(&pass).await?;
+                        return Ok(unissued);
+                    }
+                    Swap::Rival if rivals < self.ctx.config.flush_retry_limit => rivals += 1,
+                    Swap::Rival => {
+                        return Err(self.trouble(Kind::Conflict, "met rivals again and again"));
+                    }
+                }
+                Stats::count(&self.ctx.stats.state_conflicts);
+            }
+            self.drop_memory();
+            pass = Pass::default();
+            match self.load(&mut pass).await? {
+                Loaded::Yes => {}
+                Loaded::NotLeader => return Err(Trouble::Fenced),
+                Loaded::Nothing | Loaded::Unrunnable => {
+                    return Err(self.trouble(Kind::NotFound, "gone meanwhile"));
+                }
+            }
+        }
+    }
+
+    pub(super) fn trouble(&self, kind: Kind, detail: &str) -> Trouble {
+        let operation = format!("put blob {}", self.ctx.layout.runtime(&self.id));
+        Trouble::Aside(StoreError::new(kind, operation, detail).into())
+    }
+
+    /// Applies all news to the book.
+    fn apply(&mut self, news: &News, pass: &mut Pass) -> BTreeSet<usize> {
+        let Self {
+            ctx,
+            book: Some(book),
+            outbox,
+            ..
+        } = self
+        else {
+            return BTreeSet::new();
+        };
+        for (control, _) in &news.controls {
+            book.apply_control(&ctx.env, outbox, control, pass);
+        }
+        if let Some(generation) = news.cancel {
+            // Why not needs no answer: the request stays on the row and is old by its generation.
+            drop(book.cancel(&ctx.env, outbox, generation, pass));
+        }
+        let mut unissued = BTreeSet::new();
+        for (at, (result, _)) in news.results.iter().enumerate() {
+            if book.apply_result(&ctx.env, outbox, result, pass) == Fate::Unissued {
+                unissued.insert(at);
+            }
+        }
+        unissued
+    }
+
+    /// Writes the book if it must be written.
+    pub(super) async fn store(&mut self, pass: &mut Pass) -> Result<Swap, Trouble> {
+        let now = self.ctx.env.mono();
+        let waited = |since: Mono| now.since(since) >= MARKS_AFTER;
+        let marks_due = self.outbox.has_unstored_marks()
+            && (self.ctx.stopping.is_cancelled() || self.marks_since.is_some_and(waited));
+        self.use_grace(now, pass);
+        let Self {
+            ctx,
+            book: Some(book),
+            outbox,
+            ..
+        } = self
+        else {
+            return Ok(Swap::Stored);
+        };
+        outbox.mark(&mut book.runtime);
+        if !pass.changed && !marks_due {
+            return Ok(Swap::Stored);
+        }
+        if pass.reopens {
+            let shown = self
+                .row
+                .reopen(&book.index(ctx.epoch(), ctx.env.wall()), &ctx.stopping)
+                .await?;
+            if let Shown::Met(epoch) = shown {
+                ctx.met(epoch, "the index row").await?;
+                return Ok(Swap::Rival);
+            }
+        }
+        let stamp = Stamp::new(ctx.env.uuid());
+        let record = book.record(ctx.epoch(), ctx.leadership.holder(), stamp, ctx.env.wall());
+        let mut bytes = 0;
+        let swap = self.cell.swap(&record, &mut bytes, &ctx.stopping).await?;
+        Stats::count(&ctx.stats.state_writes);
+        Stats::add(&ctx.stats.state_bytes, bytes);
+        if swap == Swap::Stored {
+            book.revision = record.revision;
+            outbox.marks_stored();
+            self.marks_since = None;
+            self.row_behind = true;
+        }
+        Ok(swap)
+    }
+
+    /// Notes how much of the cancel grace is used up, and ends it when it is over.
+    fn use_grace(&mut self, now: Mono, pass: &mut Pass) {
+        let left = self.grace_left();
+        let Some(book) = &mut self.book else { return };
+        let Some(left) = left else {
+            self.grace_since = None;
+            return;
+        };
+        let since = *self.grace_since.get_or_insert(now);
+        if left.is_zero() && book.runtime.end_grace(&mut pass.changes) == Applied::Changed {
+            tracing::warn!(workflow = %self.id, "cancel_grace_over");
+            pass.changed = true;
+        }
+        if pass.changed || now.since(since) >= GRACE_NOTE_INTERVAL {
+            book.runtime.use_grace(now.since(since));
+            self.grace_since = Some(now);
+            pass.changed = true;
+        }
+    }
+
+    /// What a stored pass obliges to.
+    async fn follow_up(&mut self, pass: &Pass) -> Result<(), Trouble> {
+        let Self {
+            ctx,
+            book: Some(book),
+            outbox,
+            dispatch,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        Stats::add(&ctx.stats.completions_applied, pass.applied);
+        Stats::add(&ctx.stats.completions_old_news, pass.old_news);
+        for task in &pass.changes.ended {
+            dispatch.ended(ctx, *task);
+        }
+        for task in &pass.changes.ready {
+            let run = book.runtime.task(*task);
+            if run.state == TaskState::Ready {
+                dispatch.ended(ctx, *task);
+                outbox.made_ready(*task, run.attempt);
+                dispatch.enqueue(ctx, book, *task);
+            }
+        }
+        if let Some(generation) = pass.cancelled {
+            self.row.request_cancel(generation, &ctx.stopping).await?;
+        }
+        Ok(())
+    }
+}

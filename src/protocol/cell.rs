@@ -1,0 +1,149 @@
+//! The state of one workflow in storage: one writer at a time, by compare-and-swap, with lost replies settled by stamp (P3, P10).
+//!
+//! Invariants:
+//! 1. A swap ends in exactly one of: stored, a rival's version is stored, or an error after which nothing is known.
+//! 2. The same record (same stamp) may be put several times; it is stored at most once, since each put names the version it replaces.
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use super::layout::Layout;
+use super::patience::patiently;
+use super::read::{ReadError, Stored, understand};
+use crate::definition::WorkflowId;
+use crate::env::Env;
+use crate::record::{RuntimeRecord, Stamp, encode};
+use crate::store::{ETag, Expect, Kind, Store, StoreError};
+
+/// How often a write of unknown outcome is put again before its writer gives up.
+const PUTS_MAX: u32 = 8;
+
+/// How a swap ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Swap {
+    /// The record is stored.
+    Stored,
+    /// Something else is stored: read again.
+    Rival,
+}
+
+/// The runtime blob of one workflow, as its writer knows it.
+#[derive(Debug)]
+pub struct Cell {
+    env: Env,
+    store: Store,
+    layout: Layout,
+    id: WorkflowId,
+    version: Option<ETag>,
+}
+
+impl Cell {
+    /// A cell of which nothing is known yet.
+    #[must_use]
+    pub const fn new(env: Env, store: Store, layout: Layout, id: WorkflowId) -> Self {
+        Self {
+            env,
+            store,
+            layout,
+            id,
+            version: None,
+        }
+    }
+
+    /// Reads the state; none where the workflow was not activated.
+    ///
+    /// # Errors
+    /// [`ReadError`]
+    pub async fn load(
+        &mut self,
+        hurry: &CancellationToken,
+    ) -> Result<Option<RuntimeRecord>, ReadError> {
+        let found = self.read(hurry).await?;
+        self.version = found.as_ref().map(|stored| stored.etag.clone());
+        Ok(found.map(|stored| stored.record))
+    }
+
+    async fn read(
+        &self,
+        hurry: &CancellationToken,
+    ) -> Result<Option<Stored<RuntimeRecord>>, ReadError> {
+        let path = self.layout.runtime(&self.id);
+        let Some(blob) = patiently(&self.env, hurry, || self.store.blobs.get(&path)).await? else {
+            return Ok(None);
+        };
+        understand(&path, &blob).map(|record| {
+            Some(Stored {
+                record,
+                etag: blob.etag,
+            })
+        })
+    }
+
+    /// Replaces the version read or written last by `record`; the number of bytes put is added to `bytes`.
+    ///
+    /// # Errors
+    /// The store's. Nothing is known of the state then: load it before the next swap.
+    pub async fn swap(
+        &mut self,
+        record: &RuntimeRecord,
+        bytes: &mut u64,
+        hurry: &CancellationToken,
+    ) -> Result<Swap, ReadError> {
+        let path = self.layout.runtime(&self.id);
+        let body = Bytes::from(encode(record));
+        let expect = self.version.clone().map_or(Expect::Absent, Expect::Version);
+        let mut last = None;
+        for _ in 0..PUTS_MAX {
+            *bytes += body.len() as u64;
+            let put = || self.store.blobs.put(&path, body.clone(), &expect, None);
+            match patiently(&self.env, hurry, put).await {
+                Ok(etag) => {
+                    self.version = Some(etag);
+                    return Ok(Swap::Stored);
+                }
+                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {
+                    last = Some(error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if let Some(swap) = self.settle(record.stamp, &expect, hurry).await? {
+                return Ok(swap);
+            }
+            tracing::debug!(workflow = %self.id, "state_write_repeated");
+        }
+        let gave_up = || {
+            StoreError::new(
+                Kind::Ambiguous,
+                format!("put blob {path}"),
+                "no outcome after many tries",
+            )
+        };
+        Err(last.unwrap_or_else(gave_up).into())
+    }
+
+    /// After a refusal or a lost reply: whose version is stored? None: still the one that was to be replaced.
+    async fn settle(
+        &mut self,
+        stamp: Stamp,
+        expect: &Expect,
+        hurry: &CancellationToken,
+    ) -> Result<Option<Swap>, ReadError> {
+        let Some(found) = self.read(hurry).await? else {
+            return Ok(if *expect == Expect::Absent {
+                None
+            } else {
+                Some(Swap::Rival)
+            });
+        };
+        if found.record.stamp == stamp {
+            self.version = Some(found.etag);
+            return Ok(Some(Swap::Stored));
+        }
+        Ok(if *expect == Expect::Version(found.etag) {
+            None
+        } else {
+            Some(Swap::Rival)
+        })
+    }
+}

@@ -1,0 +1,298 @@
+//! The index row as its one regular writer sees it (P16): an ordered projection of the state.
+//!
+//! Invariants:
+//! 1. Every write names the version it replaces and carries epoch and revision of the state it shows.
+//! 2. A row is in the open partition before its state leaves a final one, and leaves it only after the state is final.
+//! 3. `cancel_requested` and `stopping` are carried along when a row moves, never made up and never cleared.
+
+use tokio_util::sync::CancellationToken;
+
+use super::layout::Layout;
+use super::patience::patiently;
+use super::read::{FoundRow, ReadError, found};
+use super::row::fields_of;
+use crate::definition::WorkflowId;
+use crate::engine::Generation;
+use crate::env::Env;
+use crate::record::{Epoch, IndexRecord};
+use crate::store::{ETag, Expect, Fields, Kind, RowKey, Store, StoreError, Value};
+
+/// How often a write that met another version is tried.
+const TRIES_MAX: u32 = 16;
+
+/// What became of a projection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Shown {
+    /// The row shows the record.
+    Yes,
+    /// A higher epoch stands in the row.
+    Met(Epoch),
+}
+
+/// The index row of one workflow.
+#[derive(Debug)]
+pub struct Projection {
+    env: Env,
+    store: Store,
+    layout: Layout,
+    id: WorkflowId,
+    version: Option<ETag>,
+    cancel_requested: Option<Generation>,
+}
+
+impl Projection {
+    /// A row of which nothing is known yet.
+    #[must_use]
+    pub const fn new(env: Env, store: Store, layout: Layout, id: WorkflowId) -> Self {
+        Self {
+            env,
+            store,
+            layout,
+            id,
+            version: None,
+            cancel_requested: None,
+        }
+    }
+
+    /// The generation whose cancel the row asked for when it was read last.
+    #[must_use]
+    pub const fn cancel_requested(&self) -> Option<Generation> {
+        self.cancel_requested
+    }
+
+    /// Forgets what is known of the row, so that the next write reads it.
+    pub fn forget(&mut self) {
+        self.version = None;
+    }
+
+    /// Shows `record` in the open row; makes the row where there is none.
+    ///
+    /// # Errors
+    /// [`ReadError`]; try again later.
+    pub async fn show(
+        &mut self,
+        record: &IndexRecord,
+        hurry: &CancellationToken,
+    ) -> Result<Shown, ReadError> {
+        let key = self.layout.open_row(&self.id);
+        let mut fields = fields_of(record);
+        if self.version.is_none() {
+            // A retry moves the row back; the flags of the final row go with it.
+            if let Some(done) = self.get(&self.layout.done_row(&self.id), hurry).await? {
+                if done.record.epoch > record.epoch {
+                    return Ok(Shown::Met(done.record.epoch));
+                }
+                carry_flags(&done, record, &mut fields);
+            }
+        }
+        let version = self.version.take();
+        let (shown, version) = self.put(&key, record, &fields, version, hurry).await?;
+        self.version = version;
+        Ok(shown)
+    }
+
+    /// Moves the row of a final state to the final partition.
+    ///
+    /// # Errors
+    /// [`ReadError`]; try again: what was done is found done.
+    pub async fn finish(
+        &mut self,
+        record: &IndexRecord,
+        hurry: &CancellationToken,
+    ) -> Result<Shown, ReadError> {
+        let (open_key, done_key) = (
+            self.layout.open_row(&self.id),
+            self.layout.done_row(&self.id),
+        );
+        self.version = None;
+        for _ in 0..TRIES_MAX {
+            let open = self.get(&open_key, hurry).await?;
+            let mut fields = fields_of(record);
+            if let Some(open) = &open {
+                if open.record.epoch > record.epoch {
+                    return Ok(Shown::Met(open.record.epoch));
+                }
+                carry_flags(open, record, &mut fields);
+            }
+            match self.put(&done_key, record, &fields, None, hurry).await? {
+                (Shown::Yes, _) => {}
+                (met @ Shown::Met(_), _) => return Ok(met),
+            }
+            let Some(open) = open else {
+                return Ok(Shown::Yes);
+            };
+            let delete = || {
+                self.store
+                    .rows
+                    .delete(self.layout.index(), &open_key, &open.row.etag)
+            };
+            match patiently(&self.env, hurry, delete).await {
+                Ok(()) => return Ok(Shown::Yes),
+                Err(error) if error.kind == Kind::NotFound => return Ok(Shown::Yes),
+                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(self.gave_up(&open_key).into())
+    }
+
+    /// Shows the row as open again and removes the final one; before the state leaves its final one.
+    ///
+    /// # Errors
+    /// [`ReadError`]
+    pub async fn reopen(
+        &mut self,
+        record: &IndexRecord,
+        hurry: &CancellationToken,
+    ) -> Result<Shown, ReadError> {
+        self.forget();
+        match self.show(record, hurry).await? {
+            Shown::Yes => {}
+            met @ Shown::Met(_) => return Ok(met),
+        }
+        let done_key = self.layout.done_row(&self.id);
+        while let Some(done) = self.get(&done_key, hurry).await? {
+            let delete = || {
+                self.store
+                    .rows
+                    .delete(self.layout.index(), &done_key, &done.row.etag)
+            };
+            match patiently(&self.env, hurry, delete).await {
+                Ok(()) => break,
+                Err(error) if error.kind == Kind::NotFound => break,
+                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Shown::Yes)
+    }
+
+    /// Sets `cancel_requested` in the open row, for a cancel that came by message. No row is made for it.
+    ///
+    /// # Errors
+    /// [`ReadError`]
+    pub async fn request_cancel(
+        &mut self,
+        generation: Generation,
+        hurry: &CancellationToken,
+    ) -> Result<(), ReadError> {
+        let key = self.layout.open_row(&self.id);
+        let fields = Fields::from([(
+            "cancel_requested".to_owned(),
+            Value::Int(generation.number().into()),
+        )]);
+        for _ in 0..TRIES_MAX {
+            let Some(row) = self.get(&key, hurry).await? else {
+                return Ok(());
+            };
+            if row.record.cancel_requested == Some(generation) {
+                return Ok(());
+            }
+            let expect = Expect::Version(row.row.etag);
+            let write = || {
+                self.store
+                    .rows
+                    .write(self.layout.index(), &key, &fields, &expect)
+            };
+            match patiently(&self.env, hurry, write).await {
+                Ok(etag) => {
+                    self.version = Some(etag);
+                    return Ok(());
+                }
+                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(self.gave_up(&key).into())
+    }
+
+    /// Inserts or merges the row at `key`, whose version may be known, and returns the new version.
+    async fn put(
+        &mut self,
+        key: &RowKey,
+        record: &IndexRecord,
+        fields: &Fields,
+        mut version: Option<ETag>,
+        hurry: &CancellationToken,
+    ) -> Result<(Shown, Option<ETag>), ReadError> {
+        for _ in 0..TRIES_MAX {
+            let expect = match version.take() {
+                Some(etag) => Expect::Version(etag),
+                None => match self.get(key, hurry).await? {
+                    None => Expect::Absent,
+                    Some(row) if row.record.epoch > record.epoch => {
+                        return Ok((Shown::Met(row.record.epoch), None));
+                    }
+                    Some(row) if row.record.run_id == record.run_id => {
+                        self.cancel_requested =
+                            row.record.cancel_requested.or(self.cancel_requested);
+                        Expect::Version(row.row.etag)
+                    }
+                    // A row of an earlier life of the id: its flags must not reach this one, so it is not merged into.
+                    Some(row) => {
+                        let delete = || {
+                            self.store
+                                .rows
+                                .delete(self.layout.index(), key, &row.row.etag)
+                        };
+                        match patiently(&self.env, hurry, delete).await {
+                            Ok(()) => continue,
+                            Err(error) if error.kind == Kind::NotFound => continue,
+                            Err(error)
+                                if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) =>
+                            {
+                                continue;
+                            }
+                            Err(error) => return Err(error.into()),
+                        }
+                    }
+                },
+            };
+            let write = || {
+                self.store
+                    .rows
+                    .write(self.layout.index(), key, fields, &expect)
+            };
+            match patiently(&self.env, hurry, write).await {
+                Ok(etag) => return Ok((Shown::Yes, Some(etag))),
+                // A merge is the same twice: after a lost reply it is simply made again on what is there.
+                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(self.gave_up(key).into())
+    }
+
+    async fn get(
+        &self,
+        key: &RowKey,
+        hurry: &CancellationToken,
+    ) -> Result<Option<FoundRow>, ReadError> {
+        let row = patiently(&self.env, hurry, || {
+            self.store.rows.get(self.layout.index(), key)
+        })
+        .await?;
+        row.map(found).transpose()
+    }
+
+    fn gave_up(&self, key: &RowKey) -> StoreError {
+        let operation = format!("write row {}/{key}", self.layout.index());
+        StoreError::new(
+            Kind::Conflict,
+            operation,
+            format!("met another version {TRIES_MAX} times"),
+        )
+    }
+}
+
+fn carry_flags(from: &FoundRow, to: &IndexRecord, fields: &mut Fields) {
+    if from.record.run_id != to.run_id {
+        return;
+    }
+    for flag in ["cancel_requested", "stopping"] {
+        if let Some(value) = from.row.fields.get(flag) {
+            fields.insert(flag.to_owned(), value.clone());
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Coordinator, workers and command line as separate processes against one emulator, each stack with a prefix of its own.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::azurite::{Azurite, account_signature, azurite};
+use super::process::{Process, command};
+
+/// How long a test waits for anything.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The processes of one prefix.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    pub(crate) prefix: String,
+    pub(crate) folder: TempDir,
+    connection: String,
+}
+
+/// What a command left.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Ran {
+    /// The JSON on stdout.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+}
+
+impl Stack {
+    /// A stack on the emulator that all tests share.
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self::on(azurite(), prefix)
+    }
+
+    /// A stack on an emulator of its own.
+    pub(crate) fn on(azurite: &Azurite, prefix: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            folder: TempDir::new().unwrap(),
+            connection: azurite.connection_string(),
+        }
+    }
+
+    fn envs(&self) -> [(&str, &str); 2] {
+        [
+            ("WORKFLOW_STORE", self.prefix.as_str()),
+            ("AZURE_STORAGE_CONNECTION_STRING", self.connection.as_str()),
+        ]
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = command(args);
+        command.envs(self.envs()).current_dir(self.folder.path());
+        command
+    }
+
+    /// Starts a service.
+    pub(crate) fn start(&self, args: &[&str]) -> Process {
+        Process::spawn(&mut self.command(args))
+    }
+
+    /// Starts a coordinator and waits until it leads.
+    pub(crate) fn coordinator(&self, args: &[&str]) -> Process {
+        let process = self.start(&[&["coordinator"], args].concat());
+        process.wait_for(PATIENCE, |line| line.contains("leading"));
+        process
+    }
+
+    /// Starts a worker.
+    pub(crate) fn worker(&self, args: &[&str]) -> Process {
+        self.start(&[&["worker"], args].concat())
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// Writes a definition and submits it under `id`.
+    pub(crate) fn submit(&self, id: &str, yaml: &str) {
+        let file = self.folder.path().join(format!("{id}.yaml"));
+        std::fs::write(&file, yaml).unwrap();
+        let ran = self.run(&["submit", "--id", id, file.to_str().unwrap()]);
+        assert_eq!((ran.code, ran.stdout.trim()), (Some(0), id), "{ran:?}");
+    }
+
+    /// The JSON of `status`.
+    pub(crate) fn status(&self, id: &str) -> Value {
+        let ran = self.run(&["status", id, "--output", "json"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.json()
+    }
+
+    /// Follows a workflow to its end and returns the exit code.
+    pub(crate) fn watch(&self, id: &str) -> Option<i32> {
+        let limit = PATIENCE.as_secs().to_string();
+        self.run(&["watch", id, "--timeout-s", &limit]).code
+    }
+
+    /// A file in the folder that the processes run in.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// The lines of a file that tasks have written; none while it is not there.
+    pub(crate) fn lines(&self, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(Path::new(&self.path(name))).unwrap_or_default();
+        text.lines().map(ToOwned::to_owned).collect()
+    }
+}
+
+/// Looks until there is something to see.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what other processes do is looked for in real time"
+)]
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < PATIENCE, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Reads the emulator by plain signed HTTP, as a tool that knows nothing of this product would.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    signature: String,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Foreign {
+    pub(crate) fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        Self {
+            signature: account_signature("2099-01-01T00:00:00Z"),
+            runtime,
+        }
+    }
+
+    fn get(&self, url: &str) -> reqwest::Response {
+        let mark = if url.contains('?') { '&' } else { '?' };
+        let request = reqwest::Client::new()
+            .get(format!("{url}{mark}{}", self.signature))
+            .header("x-ms-version", "2021-08-06")
+            .header("Accept", "application/json;odata=nometadata");
+        let response = self.runtime.block_on(request.send()).unwrap();
+        assert!(
+            response.status().is_success(),
+            "{url}: {}",
+            response.status()
+        );
+        response
+    }
+
+    fn json(&self, url: &str) -> Value {
+        let response = self.get(url);
+        let bytes = self.runtime.block_on(response.bytes()).unwrap();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    /// A blob that holds JSON.
+    pub(crate) fn blob(&self, container: &str, name: &str) -> Value {
+        self.json(&format!(
+            "{}/{container}/{name}",
+            azurite().endpoints.blob.trim_end_matches('/')
+        ))
+    }
+
+    /// All rows of a table.
+    pub(crate) fn rows(&self, table: &str) -> Vec<Value> {
+        let base = azurite().endpoints.table.trim_end_matches('/').to_owned();
+        let page = self.json(&format!("{base}/{table}()"));
+        page["value"].as_array().unwrap().clone()
+    }
+
+    /// How many messages a queue holds.
+    pub(crate) fn depth(&self, queue: &str) -> u64 {
+        let base = azurite().endpoints.queue.trim_end_matches('/').to_owned();
+        let response = self.get(&format!("{base}/{queue}?comp=metadata"));
+        let count = response.headers()["x-ms-approximate-messages-count"].clone();
+        count.to_str().unwrap().parse().unwrap()
+    }
+}
