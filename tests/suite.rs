@@ -6,7 +6,9 @@
     reason = "a test that cannot go on fails, in its helpers too"
 )]
 
+mod cli;
 mod conformance;
+mod docs;
 mod docs_dependencies;
 mod docs_failure_modes;
 mod docs_protocol;
