@@ -428,6 +428,17 @@ fn a_workflow_goes_through_all_commands_on_the_emulator() {
 }
 
 #[test]
+fn no_log_level_shows_a_key_or_a_signature() {
+    let stage = Stage::new("clilogs");
+    let output = stage.run(&["doctor", "--fix", "-vv", "--log", "trace,azure_core=trace"]);
+    assert_eq!(code(&output), 0);
+    let told = text(&output.stderr) + &text(&output.stdout);
+    for secret in ["Eby8vdM0", "SharedKey", "sig=", "uthorization"] {
+        assert!(!told.contains(secret), "{secret}: {told}");
+    }
+}
+
+#[test]
 fn a_second_coordinator_is_refused_with_the_name_of_the_first() {
     let stage = Stage::new("clisecond");
     assert_eq!(code(&stage.run(&["doctor", "--fix", "--quiet"])), 0);

@@ -587,6 +587,58 @@ fn a_record_that_does_not_fit_its_definition_is_refused() {
     }
 }
 
+#[test]
+fn the_words_of_stored_forms_are_fixed() {
+    fn words<T: serde::Serialize>(values: &[T]) -> String {
+        let word = |value| serde_json::to_value(value).unwrap();
+        let words = values.iter().map(word);
+        words
+            .map(|word| word.as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+    assert_eq!(
+        words(&TaskState::ALL),
+        "pending ready dispatched completed failed upstream_failed skipped cancelled"
+    );
+    let all = [
+        Status::Pending,
+        Status::Running,
+        Status::Cancelling,
+        Status::Completed,
+        Status::Failed,
+        Status::Cancelled,
+    ];
+    assert_eq!(
+        words(&all),
+        "pending running cancelling completed failed cancelled"
+    );
+    let all = [
+        FailureKind::Exit,
+        FailureKind::Signal,
+        FailureKind::Timeout,
+        FailureKind::Spawn,
+        FailureKind::Output,
+        FailureKind::Upload,
+        FailureKind::Deliveries,
+        FailureKind::Interruptions,
+        FailureKind::Send,
+    ];
+    assert_eq!(
+        words(&all),
+        "exit signal timeout spawn output upload deliveries interruptions send"
+    );
+    let all = [
+        ControlAction::Submit,
+        ControlAction::Cancel,
+        ControlAction::Retry,
+        ControlAction::Purge,
+    ];
+    assert_eq!(words(&all), "submit cancel retry purge");
+    let all = [ResultPolicy::AllSinksSucceed, ResultPolicy::AllTasksSucceed];
+    assert_eq!(words(&all), "all_sinks_succeed all_tasks_succeed");
+}
+
 /// Reads `json` as every record, and makes of it what its readers make.
 fn read_as_everything(json: &[u8]) {
     let graph = Graph::new(&definition().definition).unwrap();

@@ -123,7 +123,6 @@ pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
         drain: interrupts.first.clone(),
         kill: interrupts.second.clone(),
     };
-    let store = open::patient(context, &store);
     layout.create(&store).await?;
     for queue in &config.queues {
         store.queues.create_queue(&layout.task_queue(queue)).await?;

@@ -162,8 +162,7 @@ impl Book {
         }
         // What became ready in this very pass was never stored, so nothing of it was sent.
         let new: BTreeSet<_> = pass.changes.ready.iter().copied().collect();
-        let maybe_sent =
-            |task: TaskIx, attempt| !new.contains(&task) && outbox.maybe_sent(task, attempt);
+        let maybe_sent = |task, attempt| !new.contains(&task) && outbox.maybe_sent(task, attempt);
         if self
             .runtime
             .cancel(env.wall(), maybe_sent, &mut pass.changes)
