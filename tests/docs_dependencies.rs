@@ -1,8 +1,10 @@
-//! `Cargo.toml`, `Cargo.lock`, `deny.toml` and `docs/dependencies.md` say the same.
+//! `Cargo.toml`, `Cargo.lock`, `deny.toml` and `docs/dependencies.md` say the same, and no dependency is named in vain.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+
+use crate::support::sources::sources;
 
 fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -46,6 +48,19 @@ fn advisories(text: &str) -> BTreeSet<String> {
 #[test]
 fn every_direct_dependency_has_its_row() {
     assert_eq!(direct(), rows(&read("docs/dependencies.md")));
+}
+
+#[test]
+fn every_direct_dependency_is_used() {
+    let code: String = sources().into_iter().map(|(_, text)| text).collect();
+    let unused: Vec<_> = direct()
+        .into_iter()
+        .filter(|name| {
+            let path = name.replace('-', "_");
+            !code.contains(&format!("{path}::")) && !code.contains(&format!("use {path};"))
+        })
+        .collect();
+    assert!(unused.is_empty(), "nobody names {unused:?}");
 }
 
 #[test]
