@@ -2,16 +2,38 @@
 _default:
     @{{just_executable()}} --list --unsorted
 
-# Formats, lints and type-checks everything.
-check:
+# Checks format and lints; what is quick.
+check: fmt lint
+
+# Checks the format.
+fmt:
     cargo fmt --check
-    cargo clippy --all-targets -- -D warnings
+
+# Lints all targets; a warning is an error.
+lint:
+    cargo clippy --locked --all-targets -- -D warnings
 
 # Runs all tests; starts its own emulator.
 test *ARGS:
-    cargo test {{ARGS}}
+    cargo test --locked {{ARGS}}
 
-# Runs what CI runs.
+# Builds the API documentation; a broken link is an error.
+doc:
+    env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+
+# Checks licences, bans and sources of dependencies; needs cargo-deny.
+deny:
+    cargo deny check bans licenses sources
+
+# Builds what is shipped.
+build:
+    cargo build --locked --release
+
+# Runs a workflow of 197 tasks with what was built.
+example:
+    cargo run --locked --release -- run examples/montage-200.yaml
+
+# Runs what CI runs: all of the above.
 ci:
     .ci/run
 
@@ -38,10 +60,6 @@ dev: _azurite
 # Measures requests per task, completions and engine steps.
 bench *ARGS:
     cargo bench {{ARGS}}
-
-# Builds the API documentation.
-doc:
-    cargo doc --no-deps --document-private-items
 
 _azurite:
     @[ -d azurite/node_modules ] || (cd azurite && npm ci --no-audit --no-fund)

@@ -125,9 +125,9 @@ pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
         drain: interrupts.first.clone(),
         kill: interrupts.second.clone(),
     };
-    let store = open::patient(context, &store);
+    let patient = open::patient(context, &store);
     tokio::select! {
-        made = create(&store, &layout, &config.queues) => made?,
+        made = create(&patient, &layout, &config.queues) => made?,
         () = interrupts.first.cancelled() => return Ok(interrupts.exit()),
     }
     let env = context.env.clone();

@@ -461,7 +461,7 @@ async fn a_cancel_that_was_applied_is_answered_and_one_of_an_ended_workflow_refu
     hand.send("a");
     let applied = hand
         .runtime
-        .cancel(Timestamp::UNIX_EPOCH, |_| false, &mut hand.changes);
+        .cancel(Timestamp::UNIX_EPOCH, |_, _| false, &mut hand.changes);
     assert_eq!(applied, Applied::Changed);
     hand.store().await;
     assert_eq!(

@@ -160,16 +160,9 @@ impl Book {
         if status.is_final() {
             return Some(format!("it is already {status}"));
         }
-        let attempts: Vec<_> = self
-            .runtime
-            .tasks()
-            .iter()
-            .map(|task| task.attempt)
-            .collect();
         // What became ready in this very pass was never stored, so nothing of it was sent.
         let new: BTreeSet<_> = pass.changes.ready.iter().copied().collect();
-        let maybe_sent =
-            |task: TaskIx| !new.contains(&task) && outbox.maybe_sent(task, attempts[task.at()]);
+        let maybe_sent = |task, attempt| !new.contains(&task) && outbox.maybe_sent(task, attempt);
         if self
             .runtime
             .cancel(env.wall(), maybe_sent, &mut pass.changes)

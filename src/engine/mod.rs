@@ -10,17 +10,24 @@
 //! 5. `attempt` of a task only grows, also over retries of the workflow.
 
 mod effects;
+mod events;
 mod graph;
 mod outcome;
 mod policy;
 mod retry;
 mod runtime;
+mod settle;
+mod status;
 mod task;
+
+#[cfg(test)]
+mod tests;
 
 pub use effects::{Applied, Changes};
 pub use graph::Graph;
 pub use outcome::{AttemptReport, Failure, FailureKind, Outcome, Output};
 pub use policy::{Tally, Verdict, verdict};
 pub use retry::{RETRY_DELAY_MAX, retry_delay_limit};
-pub use runtime::{AttemptId, Cancel, Counts, Due, Parts, RetryAfter, Runtime, Status, TaskRun};
+pub use runtime::{AttemptId, Cancel, Due, Parts, RetryAfter, Runtime, TaskRun};
+pub use status::{Counts, Status};
 pub use task::{Attempt, Cause, Generation, TRANSITIONS, TaskIx, TaskState};

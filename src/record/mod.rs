@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. A newer schema is told apart from nonsense ([`DecodeError`]): it is left for who understands it, never half-read.
-//! 2. Unknown keys are refused: a record that says more than this code knows has a newer schema.
+//! 2. Unknown keys are refused: a record that says more than this code knows has a newer schema. Rows pass them over: they are
+//!    open to foreign tools.
 //! 3. Queue messages are base64 of JSON, so that no byte of a user's text can break the service's XML.
 
 mod claim;

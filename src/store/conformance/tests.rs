@@ -1,3 +1,5 @@
+//! The suite and the contract name the same clauses.
+
 use std::collections::BTreeSet;
 
 use super::CLAUSES;

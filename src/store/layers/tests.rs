@@ -1,3 +1,5 @@
+//! Each layer does its one thing around every request.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

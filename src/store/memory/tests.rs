@@ -1,3 +1,5 @@
+//! What the memory store does beyond the contract: limits, time, and names as strict as the services.
+
 use std::time::Duration;
 
 use bytes::Bytes;

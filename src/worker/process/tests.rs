@@ -1,3 +1,5 @@
+//! Real processes: how they end, what they print, and that none is left behind.
+
 use std::collections::BTreeMap;
 
 use tokio_util::sync::CancellationToken;

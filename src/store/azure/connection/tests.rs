@@ -1,3 +1,5 @@
+//! Connection strings however they are written, and what is said about those that cannot be used.
+
 use super::*;
 
 const KEY: &str =

@@ -1,3 +1,5 @@
+//! What each refusal of the services becomes, and what it tells people to do.
+
 use std::time::Duration;
 
 use super::*;
