@@ -19,7 +19,7 @@ test *ARGS:
 
 # Builds the API documentation; a broken link is an error.
 doc:
-    env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+    env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
 
 # Checks licences, bans and sources of dependencies; needs cargo-deny.
 deny:
