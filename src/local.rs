@@ -90,8 +90,7 @@ pub async fn run<E>(
     let store = MemoryStore::open(env.clone());
     let layout = Layout::new(PREFIX).expect("a legal prefix");
     let client = Client::new(env.clone(), store.clone(), layout.clone(), "workflow run");
-    layout
-        .create(&store)
+    create(&store, &layout, definition)
         .await
         .map_err(|error| LocalError::Client(error.into()))?;
     let mut services = Services::start(env, &store, &layout, definition, &options);
@@ -103,6 +102,22 @@ pub async fn run<E>(
     };
     services.stop(followed.is_err()).await;
     followed
+}
+
+/// Makes all that the workflow needs, its queues too.
+async fn create(
+    store: &Store,
+    layout: &Layout,
+    definition: &Definition,
+) -> crate::store::Result<()> {
+    layout.create(store).await?;
+    for queue in queues(definition) {
+        store
+            .queues
+            .create_queue(&layout.task_queue(&queue))
+            .await?;
+    }
+    Ok(())
 }
 
 /// Submits the workflow and follows it; the first stop cancels it.

@@ -6,6 +6,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::support::azurite::Azurite;
+use crate::support::process::Process;
 use crate::support::stack::{Foreign, PATIENCE, Stack, until};
 
 const WORKER: [&str; 8] = [
@@ -405,4 +407,47 @@ fn five_hundred_workflows_at_once_finish() {
                 .all(|workflow| workflow["status"] == "completed"))
         .then_some(())
     });
+}
+
+#[test]
+fn services_wait_out_an_outage_and_end_soon_when_told_to_in_the_middle_of_one() {
+    let mut azurite = Azurite::start();
+    let stack = Stack::on(&azurite, "outage1");
+    let mut coordinator = stack.coordinator(&[]);
+    let mut worker = stack.worker(&WORKER);
+    let file = stack.path("ran");
+    stack.submit(
+        "before",
+        &format!("tasks: [{{name: a, cmd: 'echo >> {file}'}}]"),
+    );
+    assert_eq!(stack.watch("before"), Some(0));
+
+    azurite.stop();
+    coordinator.wait_for(PATIENCE, |line| line.contains("receive_failed"));
+    worker.wait_for(PATIENCE, |line| line.contains("receive_failing"));
+    azurite.restart();
+    for process in [&coordinator, &worker] {
+        process.wait_for(PATIENCE, |line| line.contains("receive_recovered"));
+    }
+    stack.submit(
+        "after",
+        &format!("tasks: [{{name: a, cmd: 'echo >> {file}'}}]"),
+    );
+    assert_eq!(stack.watch("after"), Some(0));
+    assert_eq!(stack.lines("ran").len(), 2);
+
+    azurite.stop();
+    until("both to notice", || {
+        let noticed = |process: &Process, word: &str| {
+            let lines = process.lines();
+            lines.iter().filter(|line| line.contains(word)).count() == 2
+        };
+        (noticed(&coordinator, "receive_failed") && noticed(&worker, "receive_failing"))
+            .then_some(())
+    });
+    for process in [&mut coordinator, &mut worker] {
+        process.signal(Signal::SIGTERM);
+        let status = process.wait_for_exit(Duration::from_secs(2));
+        assert_eq!(status.code(), Some(0), "{:?}", process.lines());
+    }
 }

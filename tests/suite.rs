@@ -6,8 +6,15 @@
     reason = "a test that cannot go on fails, in its helpers too"
 )]
 
+mod ci;
+mod cli;
 mod conformance;
+mod docs;
+mod docs_dependencies;
+mod docs_failure_modes;
+mod docs_protocol;
 mod emulator;
+mod faults;
 mod formats;
 mod layers;
 mod pipeline;

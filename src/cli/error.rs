@@ -91,6 +91,13 @@ impl CliError {
     }
 }
 
+/// What no layer has a kind for.
+impl From<anyhow::Error> for CliError {
+    fn from(error: anyhow::Error) -> Self {
+        Self::internal(format!("{error:#}"))
+    }
+}
+
 impl From<StoreError> for CliError {
     fn from(error: StoreError) -> Self {
         let (exit, help) = match error.kind {

@@ -63,7 +63,7 @@ pub(super) async fn list(context: &mut Context, args: &ListArgs) -> Outcome {
                 summary.reason.as_deref().map(clean).unwrap_or_default(),
             ]);
         }
-        context.printer.line(&trimmed(&table))?;
+        context.printer.line(&trimmed(table))?;
     }
     for error in &listing.unreadable {
         tracing::warn!(event = "row_unreadable", %error);

@@ -10,6 +10,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+
 use crate::env::real;
 
 mod args;
@@ -74,14 +76,11 @@ fn execute(cli: Cli) -> Exit {
     log::init(&global, command.runs_long());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .build();
+        .build()
+        .context("the runtime did not start");
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => {
-            return printer.error(&CliError::internal(format!(
-                "the runtime did not start: {error}"
-            )));
-        }
+        Err(error) => return printer.error(&error.into()),
     };
     let mut context = Context {
         env: real::env(),

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write};
 
+use anyhow::Context as _;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -92,8 +93,7 @@ impl Printer {
 
     /// Writes a value as one line of JSON.
     pub(super) fn json<T: Serialize>(&mut self, value: &T) -> Result<(), CliError> {
-        let text = serde_json::to_string(value)
-            .map_err(|error| CliError::internal(format!("the answer is no JSON: {error}")))?;
+        let text = serde_json::to_string(value).context("the answer is no JSON")?;
         self.line(&text)
     }
 
@@ -114,11 +114,8 @@ impl Printer {
             .try_for_each(|part| out.write_all(part))
             .and_then(|()| out.flush());
         match written {
-            Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::ClosedPipe),
-            Err(error) => Err(CliError::internal(format!(
-                "stdout does not take the output: {error}"
-            ))),
+            written => Ok(written.context("stdout does not take the output")?),
         }
     }
 

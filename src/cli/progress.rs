@@ -10,7 +10,7 @@ use super::args::Format;
 use super::error::CliError;
 use super::print::{Ink, clean, local_time, note, paint};
 use crate::client::{Counts, Summary, TaskView, TaskWord, Update};
-use crate::engine::Status;
+use crate::engine::{Attempt, Status};
 
 /// Where lines go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,8 @@ pub(super) enum Shown {
 pub(super) struct Progress {
     shown: Shown,
     bar: Option<ProgressBar>,
-    begun: bool,
+    status: Option<Status>,
+    told: Vec<Option<(TaskWord, Attempt)>>,
 }
 
 impl Progress {
@@ -46,7 +47,8 @@ impl Progress {
         Self {
             shown,
             bar,
-            begun: false,
+            status: None,
+            told: Vec::new(),
         }
     }
 
@@ -57,46 +59,52 @@ impl Progress {
         update: &Update,
     ) -> Result<(), CliError> {
         let summary = &update.view.summary;
-        let first = !self.begun;
-        self.begun = true;
         let colour = match (self.bar.is_some(), self.shown) {
             (true, _) | (_, Shown::Aside) => context.printer.colour().stderr,
             (false, Shown::AsData) => context.printer.colour().stdout,
         };
         let time = local_time(context.env.wall());
         let time = time.get(11..19).unwrap_or(&time);
+        let first = self.status.is_none();
+        let news = self.news(update);
         if let Some(bar) = &self.bar {
-            bar.set_length(summary.total);
-            bar.set_position(summary.counts.ended());
-            bar.set_message(clean(&format!(
-                "{} {}",
-                summary.name,
-                counts_text(&summary.counts, TaskWord::is_ended)
-            )));
-            let failed = update
-                .changed_tasks()
-                .filter(|task| matches!(task.state, TaskWord::Failed | TaskWord::Retrying));
-            for task in failed {
+            show_bar(bar, summary);
+            let bad =
+                |task: &&&TaskView| matches!(task.state, TaskWord::Failed | TaskWord::Retrying);
+            for task in news.iter().filter(bad) {
                 bar.println(task_line(time, task, colour));
             }
-        } else if first {
-            let line = format!("{time} {}", summary_line(summary, colour));
-            self.line(context, &line)?;
-        } else {
-            for task in update.changed_tasks() {
+        } else if !first {
+            for task in news {
                 self.line(context, &task_line(time, task, colour))?;
             }
         }
-        if summary.status.is_final() {
-            if let Some(bar) = &self.bar {
-                bar.finish_and_clear();
-            }
-            if self.bar.is_some() || !first {
-                let line = format!("{time} {}", summary_line(summary, colour));
-                self.line(context, &line)?;
-            }
+        let turned = self.status.replace(summary.status) != Some(summary.status);
+        if summary.status.is_final()
+            && let Some(bar) = &self.bar
+        {
+            bar.finish_and_clear();
+        }
+        if turned && (self.bar.is_none() || summary.status.is_final()) {
+            let line = format!("{time} {}", summary_line(summary, colour));
+            self.line(context, &line)?;
         }
         Ok(())
+    }
+
+    /// The tasks whose line would read otherwise than the last one shown.
+    fn news<'u>(&mut self, update: &'u Update) -> Vec<&'u TaskView> {
+        let tasks = &update.view.tasks;
+        self.told.resize(tasks.len(), None);
+        let mut news = Vec::new();
+        for at in &update.changed {
+            let line = Some((tasks[*at].state, tasks[*at].attempt_no));
+            if self.told[*at] != line {
+                self.told[*at] = line;
+                news.push(&tasks[*at]);
+            }
+        }
+        news
     }
 
     fn line(&self, context: &mut Context, text: &str) -> Result<(), CliError> {
@@ -116,6 +124,13 @@ impl Drop for Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+fn show_bar(bar: &ProgressBar, summary: &Summary) {
+    bar.set_length(summary.total);
+    bar.set_position(summary.counts.ended());
+    let counts = counts_text(&summary.counts, TaskWord::is_ended);
+    bar.set_message(clean(&format!("{} {counts}", summary.name)));
 }
 
 /// `12:00:00 train: failed (attempt 2): exit code 3`

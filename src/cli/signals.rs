@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -23,10 +24,7 @@ pub(super) struct Interrupts {
 impl Interrupts {
     /// Listens to SIGTERM, SIGINT and SIGHUP from now on.
     pub(super) fn listen(env: &Env) -> Result<Self, CliError> {
-        let open = |kind: SignalKind| {
-            signal(kind)
-                .map_err(|error| CliError::internal(format!("signals cannot be heard: {error}")))
-        };
+        let open = |kind: SignalKind| signal(kind).context("signals cannot be heard");
         let (mut term, mut int, mut hup) = (
             open(SignalKind::terminate())?,
             open(SignalKind::interrupt())?,

@@ -59,7 +59,7 @@ pub(super) fn table(tasks: &[&TaskView]) -> String {
             task.reason.as_deref().map(clean).unwrap_or_default(),
         ]);
     }
-    trimmed(&table)
+    trimmed(table)
 }
 
 /// An empty table without lines, its columns as wide as what they hold: rows are for grep as much as for eyes.
@@ -71,8 +71,11 @@ pub(super) fn plain_table() -> Table {
     table
 }
 
-/// The text of a table without blanks at the ends of lines.
-pub(super) fn trimmed(table: &Table) -> String {
+/// The text of a table, two blanks between columns and none at the ends of lines.
+pub(super) fn trimmed(mut table: Table) -> String {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     let text = table.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     lines.join("\n")

@@ -123,8 +123,10 @@ pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
         drain: interrupts.first.clone(),
         kill: interrupts.second.clone(),
     };
-    layout.create(&open::patient(context, &store)).await?;
-    let store = open::patient(context, &store);
+    layout.create(&store).await?;
+    for queue in &config.queues {
+        store.queues.create_queue(&layout.task_queue(queue)).await?;
+    }
     let env = context.env.clone();
     let observer = Arc::new(NoObserver);
     let summary = worker::run(env, store, layout, config, executor, stop, observer).await;

@@ -4,6 +4,7 @@
 //! 1. A pass is applied to a state just loaded or just stored; if it is not stored, the book is thrown away with it.
 //! 2. Nothing that a pass says may be acted on before its state is stored.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,7 +160,9 @@ impl Book {
         if status.is_final() {
             return Some(format!("it is already {status}"));
         }
-        let maybe_sent = |task, attempt| outbox.maybe_sent(task, attempt);
+        // What became ready in this very pass was never stored, so nothing of it was sent.
+        let new: BTreeSet<_> = pass.changes.ready.iter().copied().collect();
+        let maybe_sent = |task, attempt| !new.contains(&task) && outbox.maybe_sent(task, attempt);
         if self
             .runtime
             .cancel(env.wall(), maybe_sent, &mut pass.changes)

@@ -292,6 +292,10 @@ impl Dispatch {
                 Err(error) => {
                     sent.fenced |= error.kind == Kind::Fenced;
                     Stats::count(&ctx.stats.send_errors);
+                    if error.is_transient() && !again {
+                        // Certainly nothing was sent, so the next sending is still the first.
+                        outbox.made_ready(task, attempt);
+                    }
                     let first = Duration::from_millis(200);
                     let pauses = self
                         .pauses

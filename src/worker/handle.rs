@@ -284,7 +284,9 @@ impl Worker {
     async fn leave(&self, delivery: &Delivery, held: &Held, way: Way) {
         match way {
             Way::Posted | Way::OldNews => {
-                if let Some(etag) = &held.claim {
+                // Where the receipt was lost, the message may come back before the result is stored: the claim then still says that the
+                // attempt is taken, and whoever meets the message as old news removes both.
+                if let (Some(etag), Some(_)) = (&held.claim, &held.receipt) {
                     let id = &held.record.workflow_id;
                     let task = &held.record.task;
                     self.tidy("claim_not_removed", || {

@@ -94,12 +94,9 @@ impl Worker {
         let task = &delivery.task;
         debug!(workflow_id = %task.workflow_id, task = %task.task, attempt_no = %task.attempt_no, "suspect");
         if delivery.message.deliveries == 1 && !is_cancelled {
-            // The other copy may have been started a moment ago: its claim comes with its first heartbeat.
-            tokio::select! {
-                biased;
-                () = self.stop.drain.cancelled() => return Ok(Verdict::GiveBack(Duration::ZERO)),
-                () = self.env.sleep(self.config.heartbeat_interval) => {}
-            }
+            // The other copy may have been started a moment ago: its claim comes with its first heartbeat. The wait is the
+            // message's, not a slot's: after a change of leaders all that is queued is suspect.
+            return Ok(Verdict::GiveBack(self.config.heartbeat_interval));
         }
         let current = self.current(task).await?;
         let Some(current) = current else {

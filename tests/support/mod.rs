@@ -2,4 +2,5 @@
 
 pub(crate) mod azurite;
 pub(crate) mod process;
+pub(crate) mod sources;
 pub(crate) mod stack;

@@ -89,10 +89,26 @@ async fn a_claim_whose_reply_was_lost_is_recognised_as_the_own() {
         .until_later(|| async { bench.env.mono() >= end })
         .await;
     assert_eq!(injector.happened(), 2);
+    assert_eq!(bench.starts(), 1);
     bench.go();
     let results = bench.results(running, 1).await;
     assert_eq!(results[0].report.outcome, Outcome::Succeeded);
     bench.assert_tidy().await;
+}
+
+/// Has another execution take the claim on task `a`.
+async fn steal_claim(bench: &Bench) -> Token {
+    let found = bench.claim("a").await.unwrap();
+    let token = Token::new(bench.env.uuid());
+    let theirs = ClaimRecord {
+        token,
+        ..found.record
+    };
+    let expect = Expect::Version(found.etag);
+    write_claim(&bench.store, &bench.layout, &theirs, &expect)
+        .await
+        .unwrap();
+    token
 }
 
 #[tokio::test]
@@ -103,22 +119,46 @@ async fn a_task_whose_claim_another_took_is_stopped_and_posts_nothing() {
     bench
         .until_later(|| async { bench.claim("a").await.is_some() })
         .await;
-    let found = bench.claim("a").await.unwrap();
-    let theirs = ClaimRecord {
-        token: Token::new(bench.env.uuid()),
-        ..found.record
-    };
-    let expect = Expect::Version(found.etag);
-    write_claim(&bench.store, &bench.layout, &theirs, &expect)
-        .await
-        .unwrap();
+    let theirs = steal_claim(&bench).await;
     // It waits for a file that never comes: only a stop ends it.
     running.stop.drain.cancel();
     bench.until_later(|| async { running.is_over() }).await;
     let summary = running.over().await;
     assert_eq!((summary.left, summary.interrupted), (1, 0));
     assert_eq!(bench.posted().await, []);
-    assert_eq!(bench.claim("a").await.unwrap().record.token, theirs.token);
+    assert_eq!(bench.claim("a").await.unwrap().record.token, theirs);
+}
+
+#[tokio::test]
+async fn a_task_that_is_lost_while_it_is_stopped_is_not_given_back() {
+    let bench = Bench::new().await;
+    let [term, go, starts] = ["term", "go", "starts"].map(|file| bench.file(file));
+    let command = format!(
+        "trap 'touch {}; until test -e {}; do sleep 0.02; done; exit' TERM; echo x >> {}; while :; do sleep 0.02; done",
+        term.display(),
+        go.display(),
+        starts.display()
+    );
+    bench.send_task("a", &command).await;
+    let config = Config {
+        visibility: Duration::from_secs(5000),
+        kill_grace: Duration::from_secs(4000),
+        heartbeat_interval: Duration::from_secs(5),
+        ..Config::default()
+    };
+    let running = bench.start_with(&bench.store, config);
+    bench.until_started(1).await;
+    running.stop.drain.cancel();
+    bench.until_later(|| async { term.exists() }).await;
+    steal_claim(&bench).await;
+    let end = bench.env.mono().plus(Duration::from_secs(20));
+    bench
+        .until_later(|| async { bench.env.mono() >= end })
+        .await;
+    bench.go();
+    bench.until_later(|| async { running.is_over() }).await;
+    let summary = running.over().await;
+    assert_eq!((summary.left, summary.interrupted), (1, 0));
 }
 
 #[tokio::test]

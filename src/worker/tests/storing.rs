@@ -78,8 +78,10 @@ async fn an_upload_whose_reply_was_lost_is_not_taken_for_a_rivals() {
     let bench = Bench::new().await;
     let faults = Faults::script().on(Op::BlobPut, 1, Fault::ReplyLost);
     let (store, injector) = faults.wrap(bench.store.clone(), bench.env.clone());
+    let command = r#"printf '"%05000d"' 7 > $WORKFLOW_OUTPUT"#;
+    bench.go();
     bench
-        .send_task("a", r#"printf '"%05000d"' 7 > $WORKFLOW_OUTPUT"#)
+        .send_task("a", &format!("{}; {command}", bench.waiting()))
         .await;
     let running = bench.start_with(&store, Config::default());
     let completions = bench.layout.completions();
@@ -89,6 +91,7 @@ async fn an_upload_whose_reply_was_lost_is_not_taken_for_a_rivals() {
     assert_eq!(injector.happened(), 1);
     let results = bench.results(running, 1).await;
     assert_eq!(results[0].report.output, Some(Output::Blob(5002)));
+    assert_eq!(bench.starts(), 1);
 }
 
 #[tokio::test]

@@ -1,0 +1,59 @@
+# Prints every command with one line of help.
+_default:
+    @just --list --unsorted
+
+# Checks format and lints; what is quick.
+check: fmt lint
+
+# Checks the format.
+fmt:
+    cargo fmt --check
+
+# Lints all targets; a warning is an error.
+lint:
+    cargo clippy --locked --all-targets -- -D warnings
+
+# Runs all tests; starts its own emulator.
+test *ARGS:
+    cargo test --locked {{ARGS}}
+
+# Builds the API documentation; a broken link is an error.
+doc:
+    env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+
+# Checks licences, bans and sources of dependencies; needs cargo-deny.
+deny:
+    cargo deny check bans licenses sources
+
+# Builds what is shipped.
+build:
+    cargo build --locked --release
+
+# Runs a workflow of 197 tasks with what was built.
+example:
+    cargo run --locked --release -- run examples/montage-200.yaml
+
+# Runs what CI runs: all of the above.
+ci:
+    .ci/run
+
+# Starts emulator, coordinator and one worker on prefix `dev`; Ctrl-C ends all.
+dev: _azurite
+    #!/usr/bin/env bash
+    set -eu
+    cargo build
+    export WORKFLOW_STORE=devstoreaccount1/dev
+    trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
+    node azurite/start.mjs --ignore-stdin --location azurite/data --blob-port 10000 --queue-port 10001 --table-port 10002 &
+    until (exec 3<>/dev/tcp/127.0.0.1/10002) 2>/dev/null; do sleep 0.2; done
+    target/debug/workflow coordinator --standby &
+    target/debug/workflow worker --queue default --queue cpu --slots 8 &
+    echo 'ready: WORKFLOW_STORE=devstoreaccount1/dev target/debug/workflow submit --watch examples/etl.yaml'
+    wait
+
+# Measures requests per task, completions and engine steps.
+bench *ARGS:
+    cargo bench {{ARGS}}
+
+_azurite:
+    @[ -d azurite/node_modules ] || (cd azurite && npm ci --no-audit --no-fund)

@@ -1,0 +1,88 @@
+//! `docs/failure-modes.md` has every fault, each with a status, and names no test that does not exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::support::sources::sources;
+
+/// The faults that the page must answer for.
+fn faults() -> BTreeSet<String> {
+    let group = |name: char, count: u8| (1..=count).map(move |n| format!("{name}{n}"));
+    group('A', 15)
+        .chain(group('B', 15))
+        .chain(group('C', 12))
+        .collect()
+}
+
+/// Names of functions that carry a test attribute.
+fn tests() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (_, text) in sources() {
+        let mut is_test = false;
+        for line in text.lines().map(str::trim) {
+            if line == "#[test]" || line.starts_with("#[tokio::test") {
+                is_test = true;
+            } else if let Some((_, rest)) = line.split_once("fn ").filter(|_| is_test) {
+                let name = rest.split('(').next().unwrap();
+                names.insert(name.to_owned());
+                is_test = false;
+            }
+        }
+    }
+    names
+}
+
+/// The sections of the page by fault.
+fn sections(page: &str) -> Vec<(&str, &str)> {
+    page.split("\n### ")
+        .skip(1)
+        .map(|section| {
+            let section = section.split("\n## ").next().unwrap();
+            section.split_once(':').unwrap()
+        })
+        .collect()
+}
+
+/// The paragraph that starts with `word`.
+fn paragraph<'a>(section: &'a str, word: &str) -> Option<&'a str> {
+    section
+        .split("\n\n")
+        .map(str::trim)
+        .find(|paragraph| paragraph.starts_with(word))
+}
+
+#[test]
+fn every_fault_has_a_status_and_every_test_named_exists() {
+    let page = fs::read_to_string("docs/failure-modes.md").unwrap();
+    let tests = tests();
+    assert!(tests.contains("every_fault_has_a_status_and_every_test_named_exists"));
+    let mut found = BTreeSet::new();
+    for (fault, text) in sections(&page) {
+        assert!(found.insert(fault.to_owned()), "{fault} stands twice");
+        let named: Vec<_> = paragraph(text, "Tests:")
+            .unwrap_or_else(|| panic!("{fault} says nothing of tests"))
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .collect();
+        for name in &named {
+            assert!(
+                tests.contains(*name),
+                "{fault} names `{name}`, which is no test"
+            );
+        }
+        let status = paragraph(text, "Status:").unwrap_or_default();
+        let told = status.contains("Gap:") && status.contains("Risk:");
+        let verified = status.starts_with("Status: **Verified**");
+        let partly = status.starts_with("Status: **Partially verified**");
+        let unverified = status.starts_with("Status: **UNVERIFIED**");
+        assert!(verified || partly || unverified, "{fault} has no status");
+        assert_eq!(told, !verified, "{fault}: gap and risk");
+        assert!(
+            unverified || !named.is_empty(),
+            "{fault} is shown by no test"
+        );
+    }
+    assert_eq!(found, faults());
+    assert!(page.contains("\n## What is not claimed\n"));
+}
