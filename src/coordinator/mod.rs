@@ -6,6 +6,7 @@
 //! | `lead` | stands for leadership, runs terms, ends them |
 //! | `receive` | messages of the completion queue → mail of actors |
 //! | `sweep` | rows of unfinished workflows → mail of actors |
+//! | `orphans` | definitions without a row → mail of actors |
 //! | `registry` | one actor a workflow |
 //! | `actor` | waits for news, takes turns |
 //! | `turn` | apply, write |
@@ -27,6 +28,7 @@ mod dispatch;
 mod lead;
 mod load;
 mod mail;
+mod orphans;
 mod receive;
 mod registry;
 mod stats;

@@ -56,6 +56,8 @@ counters! {
     workflows_ended,
     /// Workflows that could not be read, at the time of reading.
     workflows_broken,
+    /// Workflows that had a definition but no row, and were taken up.
+    orphans_adopted,
     /// Actors that ended by a panic.
     panics,
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::mail::Mail;
+use super::orphans::{ORPHAN_INTERVAL, adopt_orphans};
 use super::registry::Registry;
 use crate::env::Mono;
 use crate::protocol::{Layout, found};
@@ -13,12 +14,20 @@ use crate::store::{Continuation, Kind, Row, StoreError};
 pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
     let mut repair_at = ctx.env.mono().plus(ctx.config.ready_sweep_interval);
     let mut take_up_at = ctx.env.mono();
+    let mut orphans_at = ctx.env.mono();
     loop {
         let now = ctx.env.mono();
         registry.bury(ctx).await;
         if now >= repair_at {
             registry.post_all(|| Mail::Repair);
             repair_at = now.plus(ctx.config.ready_sweep_interval);
+        }
+        if now >= orphans_at {
+            match adopt_orphans(ctx, registry).await {
+                Ok(()) => orphans_at = now.plus(ORPHAN_INTERVAL),
+                Err(error) if error.kind == Kind::Fenced => return,
+                Err(error) => tracing::warn!(error = %error, "sweep_for_orphans_failed"),
+            }
         }
         let take_up = now >= take_up_at;
         if take_up {
@@ -28,7 +37,13 @@ pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
             match look_at_rows(ctx, registry, take_up).await {
                 Ok(()) => {}
                 Err(error) if error.kind == Kind::Fenced => return,
-                Err(error) => tracing::warn!(error = %error, "sweep_failed"),
+                Err(error) => {
+                    tracing::warn!(error = %error, "sweep_failed");
+                    if error.kind == Kind::NoResource {
+                        // The table is gone: make it, and find everything again.
+                        orphans_at = now;
+                    }
+                }
             }
         }
         let next = if registry.len() > 0 {

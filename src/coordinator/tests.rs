@@ -22,7 +22,7 @@ use crate::record::{
 use crate::store::layers::Op;
 use crate::store::layers::fault::{Fault, Faults};
 use crate::store::memory::MemoryStore;
-use crate::store::{Expect, Queue, Store};
+use crate::store::{Expect, Kind, Queue, Store};
 
 /// How the script answers an attempt: none means never.
 type Script = Arc<dyn Fn(&TaskMessage) -> Option<Outcome> + Send + Sync>;
@@ -157,11 +157,16 @@ impl World {
             updated_at: self.env.wall(),
         };
         let key = self.layout.open_row(&id);
-        self.store
-            .rows
-            .write(self.layout.index(), &key, &fields_of(&row), &Expect::Absent)
+        let fields = fields_of(&row);
+        let rows = &self.store.rows;
+        match rows
+            .write(self.layout.index(), &key, &fields, &Expect::Absent)
             .await
-            .expect("new");
+        {
+            Ok(_) => {}
+            // The coordinator has found the definition already.
+            Err(error) => assert_eq!(error.kind, Kind::Conflict),
+        }
         id
     }
 
@@ -725,4 +730,46 @@ async fn five_hundred_workflows_at_once_all_end() {
     world.drained().await;
     let executed = world.executed.lock().unwrap().values().sum::<u32>();
     assert_eq!(executed, 2000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workflow_without_a_row_is_found_and_gets_one() {
+    let world = World::new().await;
+    world.worker("default", succeed());
+    let (unfinished, ended) = (
+        world.submit("half", DIAMOND).await,
+        world.submit("whole", DIAMOND).await,
+    );
+    {
+        // One ends, then both rows are lost; of the other only the definition was ever written.
+        let (task, _) = world.coordinator(World::config());
+        world.ended(&ended).await;
+        world.ended(&unfinished).await;
+        task.abort();
+    }
+    let half = world.submit("later", DIAMOND).await;
+    for (id, key) in [
+        (&half, world.layout.open_row(&half)),
+        (&ended, world.layout.done_row(&ended)),
+    ] {
+        let row = world
+            .store
+            .rows
+            .get(world.layout.index(), &key)
+            .await
+            .expect("memory");
+        let row = row.unwrap_or_else(|| panic!("{id} has a row"));
+        world
+            .store
+            .rows
+            .delete(world.layout.index(), &key, &row.etag)
+            .await
+            .expect("memory");
+    }
+    let (_next, _) = world.coordinator(Config {
+        break_lease: true,
+        ..World::config()
+    });
+    assert_eq!(world.ended(&half).await.status, Status::Completed);
+    assert_eq!(world.ended(&ended).await.status, Status::Completed);
 }

@@ -1,0 +1,83 @@
+//! Workflows that have a definition but no row: a submit that died half-way, or a table that was lost (P16, A12, A13).
+//!
+//! Taking such a workflow up is all that is needed: loading it activates it if it has no state, and every load shows its row.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::context::Context;
+use super::mail::Mail;
+use super::registry::Registry;
+use super::stats::Stats;
+use crate::definition::WorkflowId;
+use crate::protocol::Layout;
+use crate::store::{Kind, StoreError};
+
+/// How often definitions are compared with rows: it costs a listing of all there are.
+pub(super) const ORPHAN_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// Takes up every workflow without a row; a missing table is made first.
+pub(super) async fn adopt_orphans(
+    ctx: &Arc<Context>,
+    registry: &Arc<Registry>,
+) -> Result<(), StoreError> {
+    // Definitions are listed first: one that is submitted meanwhile then has its row, or is taken up once for nothing.
+    let defined = defined(ctx).await?;
+    let listed = match listed(ctx).await {
+        Err(error) if error.kind == Kind::NoResource => {
+            tracing::warn!(table = %ctx.layout.index(), "index_was_missing");
+            ctx.store.rows.create_table(ctx.layout.index()).await?;
+            BTreeSet::new()
+        }
+        other => other?,
+    };
+    for id in defined.difference(&listed) {
+        if !registry.holds(id) {
+            Stats::count(&ctx.stats.orphans_adopted);
+            tracing::warn!(workflow = %id, "workflow_without_row");
+            registry.post(ctx, id, Mail::TakeUp);
+        }
+    }
+    Ok(())
+}
+
+async fn defined(ctx: &Context) -> Result<BTreeSet<WorkflowId>, StoreError> {
+    let mut ids = BTreeSet::new();
+    let mut after = None;
+    loop {
+        let page = ctx
+            .store
+            .blobs
+            .list(ctx.layout.workflows(), "", after.as_ref())
+            .await?;
+        let names = page.items.iter();
+        let names = names.filter_map(|name| name.strip_suffix(Layout::DEFINITION_ENDING));
+        ids.extend(names.filter_map(|name| WorkflowId::new(name).ok()));
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(ids),
+        }
+    }
+}
+
+async fn listed(ctx: &Context) -> Result<BTreeSet<WorkflowId>, StoreError> {
+    let mut ids = BTreeSet::new();
+    for partition in [Layout::OPEN, Layout::DONE] {
+        let mut after = None;
+        loop {
+            let page = ctx
+                .store
+                .rows
+                .query(ctx.layout.index(), partition, after.as_ref())
+                .await?;
+            let keys = page.items.iter().map(|row| row.key.row());
+            ids.extend(keys.filter_map(|key| WorkflowId::new(key).ok()));
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+    }
+    Ok(ids)
+}
