@@ -13,6 +13,8 @@ use crate::env::Mono;
 use crate::protocol::{Settled, Shown, carry_out};
 use crate::store::Kind;
 
+/// So often a completion of a workflow that is set aside comes before it is moved to the poison queue.
+const QUARANTINE_DELIVERIES: u32 = 10;
 /// Acknowledgements of one workflow on the wire at once.
 const ACKS_AT_ONCE: usize = 8;
 
@@ -56,6 +58,21 @@ impl Actor {
             }
         }
         Ok(())
+    }
+
+    /// News of a workflow that is set aside: left on the queue, until it has come so often that it is kept in the poison queue, as it
+    /// is, for the day on which the workflow is mended (P9).
+    pub(super) async fn quarantine(&self, news: News) -> Result<(), Trouble> {
+        let mut settled = Vec::new();
+        for (result, delivery) in news.results {
+            if delivery.deliveries() >= QUARANTINE_DELIVERIES {
+                tracing::warn!(workflow = %self.id, task = %result.task, "completion_quarantined");
+                Stats::count(&self.ctx.stats.poison_messages);
+                settled.push(delivery.poisoned());
+            }
+            // Dropping the delivery leaves its message on the queue.
+        }
+        self.carry_out(settled).await
     }
 
     /// News of a workflow that was never submitted, or is gone.

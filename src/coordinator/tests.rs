@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Config, CoordinatorError, run};
 use crate::definition::{Source, WorkflowId, parse};
 use crate::engine::{
-    AttemptReport, Failure, FailureKind, Generation, Outcome, Output, Status, TaskState,
+    Attempt, AttemptReport, Failure, FailureKind, Generation, Outcome, Output, Status, TaskState,
 };
 use crate::env::{Env, TaskHandle, real};
 use crate::protocol::{Layout, fields_of, read_row, read_runtime};
@@ -772,4 +772,68 @@ async fn a_workflow_without_a_row_is_found_and_gets_one() {
     });
     assert_eq!(world.ended(&half).await.status, Status::Completed);
     assert_eq!(world.ended(&ended).await.status, Status::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_of_a_damaged_workflow_is_kept_in_the_poison_queue_after_ten_deliveries() {
+    let world = World::new().await;
+    let id = world.submit("damaged", DIAMOND).await;
+    let state = world.layout.runtime(&id);
+    world.put(&state, b"x".to_vec()).await;
+    let task = TaskMessage {
+        schema: 1,
+        workflow_id: id.clone(),
+        run_id: RunId::new(uuid::Uuid::nil()),
+        generation: Generation::FIRST,
+        epoch: Epoch::new(1),
+        task: "a".parse().expect("legal"),
+        attempt_no: Attempt::new(1),
+        again: false,
+        body: TaskBody::Blob("none".to_owned()),
+    };
+    let text = completion(&task, Outcome::Succeeded, world.env.wall());
+    let queues = &world.store.queues;
+    let queue = world.layout.completions();
+    for deliveries in [3, 9] {
+        queues
+            .send(queue, &text, Duration::ZERO)
+            .await
+            .expect("memory");
+        for _ in 0..deliveries {
+            let found = queues
+                .receive(queue, 1, Duration::from_secs(60))
+                .await
+                .expect("memory");
+            let receipt = &found.first().expect("visible").receipt;
+            queues
+                .extend(queue, receipt, Duration::ZERO)
+                .await
+                .expect("held");
+        }
+        // Hidden, so that the other one is not met meanwhile.
+        let found = queues
+            .receive(queue, 1, Duration::from_secs(60))
+            .await
+            .expect("memory");
+        let receipt = &found.first().expect("visible").receipt;
+        queues
+            .extend(queue, receipt, Duration::from_secs(1))
+            .await
+            .expect("held");
+    }
+    let (_task, _) = world.coordinator(World::config());
+    world.worker("default", succeed());
+    world
+        .until("the one that came often to be moved", async || {
+            (world.depth(world.layout.completions_poison()).await == 1).then_some(())
+        })
+        .await;
+    assert_eq!(world.depth(queue).await, 1, "the other one is left");
+    let kept = queues
+        .peek(world.layout.completions_poison(), 1)
+        .await
+        .expect("memory");
+    assert_eq!(kept, [text], "as it was");
+    let other = world.submit("other", DIAMOND).await;
+    assert_eq!(world.ended(&other).await.status, Status::Completed);
 }

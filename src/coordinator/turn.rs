@@ -25,9 +25,8 @@ impl Actor {
         }
         if let Some(until) = self.aside_until {
             if self.ctx.env.mono() < until {
-                // Dropping the news leaves it on its queue.
                 self.dispatch.return_credits(&self.ctx);
-                return Ok(());
+                return self.quarantine(news).await;
             }
             self.aside_until = None;
         }
@@ -36,7 +35,17 @@ impl Actor {
         let _turn = ctx.turns.acquire().await.expect("never closed");
         let mut pass = Pass::default();
         if self.book.is_none() {
-            match self.load(&mut pass).await? {
+            let loaded = match self.load(&mut pass).await {
+                Ok(loaded) => loaded,
+                Err(error) => {
+                    let trouble = Trouble::from(error);
+                    if let Trouble::Aside(_) = trouble {
+                        self.quarantine(news).await?;
+                    }
+                    return Err(trouble);
+                }
+            };
+            match loaded {
                 Loaded::Yes => {}
                 Loaded::Nothing => return self.refuse_unknown(news).await,
                 Loaded::Unrunnable => return self.acknowledge(news, &BTreeSet::new()).await,

@@ -16,6 +16,7 @@ use crate::store::{Kind, Message, Queue, Receipt, Store, StoreError};
 struct Inside {
     receipt: Receipt,
     body: String,
+    deliveries: u32,
     open: AtomicUsize,
     left: AtomicBool,
     poison: AtomicBool,
@@ -50,6 +51,7 @@ impl Delivery {
         let inside = Arc::new(Inside {
             receipt: message.receipt,
             body: message.body,
+            deliveries: message.deliveries,
             open: AtomicUsize::new(entries),
             left: AtomicBool::new(false),
             poison: AtomicBool::new(false),
@@ -60,6 +62,12 @@ impl Delivery {
                 settled: false,
             })
             .collect()
+    }
+
+    /// How often its message was received.
+    #[must_use]
+    pub fn deliveries(&self) -> u32 {
+        self.inside.deliveries
     }
 
     /// The entry is stored, or old news whose end is stored.
