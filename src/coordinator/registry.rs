@@ -1,10 +1,11 @@
 //! The actors of one term of leadership, one a workflow.
 //!
 //! Invariants:
-//! 1. A workflow has at most one actor. Mail is sent, and an actor retired, under one lock: no mail reaches an actor that has retired.
+//! 1. A workflow has at most one actor. One whose actor has panicked gets no new one before a growing pause is over. Mail is sent, and an actor retired, under one lock: no mail reaches an actor that has retired.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -13,13 +14,22 @@ use super::context::Context;
 use super::mail::Mail;
 use super::stats::Stats;
 use crate::definition::WorkflowId;
-use crate::env::{Joined, TaskHandle};
+use crate::env::{Joined, Mono, TaskHandle};
+use crate::protocol::Pauses;
 
 /// All actors.
 #[derive(Debug)]
 pub(super) struct Registry {
     me: Weak<Registry>,
     actors: Mutex<BTreeMap<WorkflowId, Held>>,
+    panicked: Mutex<BTreeMap<WorkflowId, Panicked>>,
+}
+
+/// A workflow whose actor has panicked.
+#[derive(Debug)]
+struct Panicked {
+    until: Mono,
+    pauses: Pauses,
 }
 
 #[derive(Debug)]
@@ -32,7 +42,8 @@ impl Registry {
     pub(super) fn new() -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
-            actors: Mutex::new(BTreeMap::new()),
+            actors: Mutex::default(),
+            panicked: Mutex::default(),
         })
     }
 
@@ -45,14 +56,14 @@ impl Registry {
     /// Sends mail to a workflow, whose actor is started if there is none.
     pub(super) fn post(&self, ctx: &Arc<Context>, id: &WorkflowId, mail: Mail) {
         let mut actors = self.actors();
-        let mail = match actors.get(id) {
-            Some(held) => match held.mailbox.send(mail) {
-                Ok(()) => return,
-                // Its actor has panicked: the next one starts from what is stored.
-                Err(unsent) => unsent.0,
-            },
-            None => mail,
-        };
+        if let Some(held) = actors.get(id) {
+            // An actor that has panicked takes nothing: dropping the mail leaves its message on the queue, for the next actor.
+            drop(held.mailbox.send(mail));
+            return;
+        }
+        if self.is_resting(ctx, id) {
+            return;
+        }
         let (mailbox, inbox) = unbounded_channel();
         mailbox.send(mail).expect("the inbox is at hand");
         let Some(me) = self.me.upgrade() else { return };
@@ -114,9 +125,32 @@ impl Registry {
             let Some(task) = held.task else { continue };
             if let Joined::Panicked(message) = task.join().await {
                 Stats::count(&ctx.stats.panics);
-                tracing::error!(workflow = %id, panic = message, "workflow_panicked");
+                let pause = self.rest(ctx, &id);
+                tracing::error!(workflow = %id, panic = message, pause_s = pause.as_secs(), "workflow_panicked");
             }
         }
+    }
+
+    fn panicked(&self) -> std::sync::MutexGuard<'_, BTreeMap<WorkflowId, Panicked>> {
+        let panicked = self.panicked.lock();
+        panicked.unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn is_resting(&self, ctx: &Context, id: &WorkflowId) -> bool {
+        let now = ctx.env.mono();
+        self.panicked().get(id).is_some_and(|one| now < one.until)
+    }
+
+    /// Lets a workflow rest after a panic; the more of them, the longer.
+    fn rest(&self, ctx: &Context, id: &WorkflowId) -> Duration {
+        let mut panicked = self.panicked();
+        let one = panicked.entry(id.clone()).or_insert_with(|| Panicked {
+            until: ctx.env.mono(),
+            pauses: Pauses::from(Duration::from_secs(1)),
+        });
+        let pause = one.pauses.next(&ctx.env, None);
+        one.until = ctx.env.mono().plus(pause);
+        pause
     }
 
     /// Waits until every actor has ended; they end by themselves when the process stops or is fenced.

@@ -837,3 +837,38 @@ async fn a_completion_of_a_damaged_workflow_is_kept_in_the_poison_queue_after_te
     let other = world.submit("other", DIAMOND).await;
     assert_eq!(world.ended(&other).await.status, Status::Completed);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workflow_whose_actor_panics_rests_and_goes_on_and_others_notice_nothing() {
+    let env = real::env();
+    let panics = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let seen = Arc::clone(&panics);
+    let faults = Faults::script().hook(move |op, path| {
+        let strikes = *op == Op::BlobGet && path.ends_with("/panics.json");
+        let nth = if strikes {
+            seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst)
+        } else {
+            9
+        };
+        assert!(nth >= 2, "a bug that strikes twice");
+        None
+    });
+    let (store, _) = faults.wrap(MemoryStore::open(env.clone()), env.clone());
+    let world = World::over(store, env);
+    world
+        .layout
+        .create(&world.store)
+        .await
+        .expect("no fault there");
+    let struck = world.submit("panics", DIAMOND).await;
+    let fine = world.submit("fine", DIAMOND).await;
+    let (_task, _) = world.coordinator(World::config());
+    world.worker("default", succeed());
+    assert_eq!(world.ended(&fine).await.status, Status::Completed);
+    world
+        .until("the panics", async || {
+            (panics.load(std::sync::atomic::Ordering::SeqCst) > 2).then_some(())
+        })
+        .await;
+    assert_eq!(world.ended(&struck).await.status, Status::Completed);
+}
