@@ -1,6 +1,6 @@
 # Prints every command with one line of help.
 _default:
-    @just --list --unsorted
+    @{{just_executable()}} --list --unsorted
 
 # Checks format and lints; what is quick.
 check: fmt lint
@@ -19,7 +19,7 @@ test *ARGS:
 
 # Builds the API documentation; a broken link is an error.
 doc:
-    env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+    env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
 
 # Checks licences, bans and sources of dependencies; needs cargo-deny.
 deny:
@@ -43,13 +43,19 @@ dev: _azurite
     set -eu
     cargo build
     export WORKFLOW_STORE=devstoreaccount1/dev
-    trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
-    node azurite/start.mjs --ignore-stdin --location azurite/data --blob-port 10000 --queue-port 10001 --table-port 10002 &
+    # In a session of its own, so that Ctrl-C ends it last: the coordinator still gives its lease back.
+    setsid node azurite/start.mjs --ignore-stdin --location azurite/data --blob-port 10000 --queue-port 10001 --table-port 10002 &
+    emulator=$!
+    trap 'kill $emulator' EXIT
+    trap : INT
     until (exec 3<>/dev/tcp/127.0.0.1/10002) 2>/dev/null; do sleep 0.2; done
     target/debug/workflow coordinator --standby &
+    coordinator=$!
     target/debug/workflow worker --queue default --queue cpu --slots 8 &
-    echo 'ready: WORKFLOW_STORE=devstoreaccount1/dev target/debug/workflow submit --watch examples/etl.yaml'
-    wait
+    worker=$!
+    echo 'ready: target/debug/workflow submit --store devstoreaccount1/dev --watch examples/etl.yaml'
+    # The first wait ends with Ctrl-C, which the two have got as well.
+    wait $coordinator $worker || wait $coordinator $worker || true
 
 # Measures requests per task, completions and engine steps.
 bench *ARGS:

@@ -1,6 +1,6 @@
 //! `dagaz`: a coordinator for DAG-shaped batch pipelines that needs an Azure storage account and nothing else.
 //!
-//! Start with `docs/architecture.md`. The layers, from the bottom: [`env`], [`store`], [`definition`], [`engine`], [`record`],
+//! Start with `docs/architecture.md`. The layers, from the bottom: [`mod@env`], [`store`], [`definition`], [`engine`], [`record`],
 //! [`protocol`], then the four services [`coordinator`], [`worker`], [`client`] and [`doctor`], which meet only in storage.
 
 pub mod cli;

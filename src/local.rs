@@ -265,7 +265,7 @@ impl Services {
         self.coordinator_stop.cancel();
         let both = async { tokio::join!(self.worker, self.coordinator) };
         if self.env.timeout(STOP_MAX, both).await.is_err() {
-            tracing::warn!(event = "services_did_not_stop");
+            tracing::warn!("services_did_not_stop");
         }
     }
 }

@@ -118,7 +118,11 @@ pub(super) async fn coordinator(context: &mut Context, args: CoordinatorArgs) ->
     let interrupts = Interrupts::listen(&context.env)?;
     let env = context.env.clone();
     let stop = interrupts.first.clone();
-    layout.create(&open::patient(context, &store)).await?;
+    let patient = open::patient(context, &store);
+    tokio::select! {
+        made = layout.create(&patient) => made?,
+        () = stop.cancelled() => return Ok(interrupts.exit()),
+    }
     let ended = tokio::select! {
         ended = coordinator::run(env, store, layout, config, stop) => ended,
         () = interrupts.second.cancelled() => return Ok(interrupts.exit()),

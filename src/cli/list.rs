@@ -66,7 +66,7 @@ pub(super) async fn list(context: &mut Context, args: &ListArgs) -> Outcome {
         context.printer.line(&trimmed(table))?;
     }
     for error in &listing.unreadable {
-        tracing::warn!(event = "row_unreadable", %error);
+        tracing::warn!(%error, "row_unreadable");
     }
     Ok(Exit::Ok)
 }

@@ -12,7 +12,7 @@ use crate::store::azure::{AzureConfig, AzureStore};
 use crate::store::layers::retry::{Policy, Retry};
 
 /// How long a command waits for a store that does not answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An opened store. No request has been made.
 #[derive(Debug)]

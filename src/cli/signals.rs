@@ -45,10 +45,10 @@ impl Interrupts {
                 let number = next(&mut term, &mut int, &mut hup).await;
                 last.store(number, Ordering::Relaxed);
                 if first.is_cancelled() {
-                    tracing::warn!(event = "stopping_at_once", signal = number);
+                    tracing::warn!(signal = number, "stopping_at_once");
                     second.cancel();
                 } else {
-                    tracing::info!(event = "stopping", signal = number);
+                    tracing::info!(signal = number, "stopping");
                     first.cancel();
                 }
             }

@@ -13,6 +13,8 @@ use super::signals::Interrupts;
 use super::{Context, Outcome};
 use crate::definition::QueueName;
 use crate::env::real::process_name;
+use crate::protocol::Layout;
+use crate::store::Store;
 use crate::worker::{self, Config, NoObserver, ProcessExecutor, Stop};
 
 /// Arguments of `worker`. Each can be given as `WORKFLOW_WORKER_…` too.
@@ -123,9 +125,10 @@ pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
         drain: interrupts.first.clone(),
         kill: interrupts.second.clone(),
     };
-    layout.create(&store).await?;
-    for queue in &config.queues {
-        store.queues.create_queue(&layout.task_queue(queue)).await?;
+    let patient = open::patient(context, &store);
+    tokio::select! {
+        made = create(&patient, &layout, &config.queues) => made?,
+        () = interrupts.first.cancelled() => return Ok(interrupts.exit()),
     }
     let env = context.env.clone();
     let observer = Arc::new(NoObserver);
@@ -143,4 +146,13 @@ pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
         return Ok(interrupts.exit());
     }
     Ok(Exit::Ok)
+}
+
+/// Makes what every service needs, and the queues of this worker.
+async fn create(store: &Store, layout: &Layout, queues: &[QueueName]) -> crate::store::Result<()> {
+    layout.create(store).await?;
+    for queue in queues {
+        store.queues.create_queue(&layout.task_queue(queue)).await?;
+    }
+    Ok(())
 }

@@ -54,7 +54,7 @@ impl Client {
             }
         }
         // It may be under way; who waits for an answer will find out, and a submit is found by the sweep.
-        tracing::warn!(event = "request_outcome_unknown", workflow_id = %id);
+        tracing::warn!(workflow_id = %id, "request_outcome_unknown");
         Ok(request_id)
     }
 

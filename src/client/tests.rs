@@ -418,7 +418,7 @@ async fn a_cancel_survives_a_row_that_changes_under_it() {
     let (faulty, _) = Faults::script()
         .on(Op::RowWrite, 1, Fault::ReplyLost)
         .wrap(store.clone(), real::env());
-    // The lost reply means a conflict with its own write at the second try.
+    // What the lost reply hides is found out by reading the row again.
     let answer = client_on(faulty).cancel(&id("w"), NO_WAIT).await.unwrap();
     assert_eq!(answer, Answer::Stored);
     let row = read_row(&store, &client.layout, &id("w"))

@@ -115,7 +115,7 @@ impl Watch {
                         .is_some_and(crate::store::StoreError::is_transient) =>
                 {
                     if !self.in_trouble {
-                        tracing::warn!(event = "watch_interrupted", %error);
+                        tracing::warn!(%error, "watch_interrupted");
                     }
                     self.in_trouble = true;
                     self.pause = self.pause_max;
@@ -124,7 +124,7 @@ impl Watch {
                 Err(error) => return Err(error),
             };
             if self.in_trouble {
-                tracing::warn!(event = "recovered");
+                tracing::warn!("recovered");
                 self.in_trouble = false;
             }
             let took = self.client.env.mono().since(before);

@@ -1,6 +1,6 @@
 //! What a user writes: the definition of a workflow, read from YAML or JSON and checked in one pass.
 //!
-//! [`parse`] turns a [`Source`] into a checked [`Definition`] or into all its problems, each with line and column. Everything
+//! [`parse()`] turns a [`Source`] into a checked [`Definition`] or into all its problems, each with line and column. Everything
 //! behind this module works with a checked definition and checks the graph again ([`check_graph`]) when it loads one.
 //!
 //! The way of a text: `source` (bytes and places) → `yaml` or `json` (a `tree` with spans) → `workflow`, `task`, `dependencies`

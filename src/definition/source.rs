@@ -45,7 +45,7 @@ impl Source {
     /// Reads a source from a file or stream, no further than the limit of a file (invariant 1).
     ///
     /// # Errors
-    /// What reading gave; a file over the limit is refused by [`parse`](super::parse), not here.
+    /// What reading gave; a file over the limit is refused by [`parse`](super::parse()), not here.
     pub fn read(name: impl Into<String>, reader: impl Read) -> io::Result<Self> {
         let mut bytes = Vec::new();
         let most = u64::try_from(FILE_BYTES_MAX + 1).unwrap_or(u64::MAX);

@@ -79,7 +79,7 @@ pub(super) enum Credential {
     Identity,
 }
 
-/// Everything that [`open`](super::open) needs. Its debug text holds no secret.
+/// Everything that [`open`](super::AzureStore::open) needs. Its debug text holds no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AzureConfig {
     /// None where a signature for addresses of one's own does not say.
