@@ -343,6 +343,40 @@ async fn preloaded(place: &Place) -> Round {
     }
 }
 
+/// Receives and deletes as many messages with nothing in between: what the store lets through, per second.
+async fn bare(place: &Place) -> Round {
+    let (queue, body) = (place.layout.completions(), "x".repeat(700));
+    let queues = &place.store.queues;
+    let sends = (0..PRELOADED).map(|_| queues.send(queue, &body, Duration::ZERO));
+    let sent: Vec<_> = futures::stream::iter(sends)
+        .buffer_unordered(8)
+        .collect()
+        .await;
+    assert!(sent.iter().all(Result::is_ok));
+    let began = place.env.mono();
+    let mut left = PRELOADED;
+    while left > 0 {
+        let messages = queues
+            .receive(queue, 32, Duration::from_secs(60))
+            .await
+            .unwrap();
+        left -= messages.len();
+        let deletes = messages
+            .iter()
+            .map(|message| queues.delete(queue, &message.receipt));
+        let gone: Vec<_> = futures::stream::iter(deletes)
+            .buffer_unordered(8)
+            .collect()
+            .await;
+        assert!(gone.iter().all(Result::is_ok));
+    }
+    let took = place.env.mono().since(began).as_secs_f64();
+    Round {
+        per_second: PRELOADED as f64 / took,
+        writes: 0,
+    }
+}
+
 fn print_rounds(store: &str, mut rounds: Vec<Round>) {
     rounds.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
     let (least, most) = (rounds[0].per_second, rounds[rounds.len() - 1].per_second);
@@ -373,10 +407,15 @@ async fn main() {
         let place = Place::new(store.clone(), &env, &format!("slots{slots}")).await;
         requests_per_task(&place, slots).await;
     }
-    let mut rounds = Vec::new();
+    let (mut rounds, mut bare_rounds) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let place = Place::new(store.clone(), &env, &format!("round{round}")).await;
         rounds.push(preloaded(&place).await);
+        bare_rounds.push(bare(&place).await);
     }
     print_rounds("emulator", rounds);
+    print_rounds(
+        "emulator, received and deleted without a coordinator",
+        bare_rounds,
+    );
 }

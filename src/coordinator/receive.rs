@@ -133,7 +133,7 @@ async fn route(ctx: &Arc<Context>, registry: &Arc<Registry>, message: Message) {
             // Left for a coordinator that understands it (B14).
             Stats::count(&ctx.stats.newer_messages);
             tracing::warn!(
-                message = message.receipt.message_id,
+                message_id = message.receipt.message_id,
                 schema = found,
                 known,
                 "message_of_newer_version"
@@ -142,7 +142,7 @@ async fn route(ctx: &Arc<Context>, registry: &Arc<Registry>, message: Message) {
         }
         Err(error @ DecodeError::Nonsense { .. }) => {
             Stats::count(&ctx.stats.poison_messages);
-            tracing::warn!(message = message.receipt.message_id, error = %error, "message_moved_to_poison");
+            tracing::warn!(message_id = message.receipt.message_id, error = %error, "message_moved_to_poison");
             let (from, to) = (ctx.layout.completions(), ctx.layout.completions_poison());
             if let Err(error) = poison(&ctx.store, from, to, &message.receipt, &message.body).await
             {
