@@ -45,6 +45,7 @@ pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
 /// Waits until `at`; false when the process stops or leads no more.
 async fn rest(ctx: &Context, at: Mono) -> bool {
     tokio::select! {
+        biased;
         () = ctx.env.sleep(at.since(ctx.env.mono())) => true,
         () = ctx.stopping.cancelled() => false,
         () = ctx.leadership.fence().closed().cancelled() => false,
