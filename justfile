@@ -11,11 +11,19 @@ fmt:
 
 # Lints all targets; a warning is an error.
 lint:
-    cargo clippy --locked --all-targets -- -D warnings
+    cargo clippy --locked --all-targets --all-features -- -D warnings
 
 # Runs all tests; starts its own emulator.
 test *ARGS:
     cargo test --locked {{ARGS}}
+
+# Simulates the histories of seeds and prints what happens: `just sim 7`, or `just sim --seeds 0 500` for what fails among many.
+sim *ARGS:
+    cargo run --locked --quiet --features sim --example sim -- {{ARGS}}
+
+# Simulates fresh seeds for a minute, or for so many; prints how to replay each that fails.
+sim-soak *MINUTES:
+    cargo run --locked --quiet --features sim --example sim -- --soak {{MINUTES}}
 
 # Builds the API documentation; a broken link is an error.
 doc:

@@ -13,5 +13,7 @@ pub mod env;
 pub mod local;
 pub mod protocol;
 pub mod record;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 pub mod store;
 pub mod worker;

@@ -215,6 +215,36 @@ fn the_engine_and_the_records_are_pure() {
 }
 
 #[test]
+fn who_is_looked_at_first_is_no_matter_of_chance() {
+    let services = [
+        "coordinator",
+        "worker",
+        "client",
+        "protocol",
+        "store",
+        "sim",
+    ];
+    let mut broken = Vec::new();
+    for file in files("src") {
+        if !services.contains(&file.layer()) {
+            continue;
+        }
+        let code = file.code();
+        let choices = code.split("tokio::select! {").skip(1);
+        if choices
+            .into_iter()
+            .any(|choice| !choice.trim_start().starts_with("biased;"))
+        {
+            broken.push(file.path);
+        }
+    }
+    none(
+        "a `select!` without `biased` rolls dice that no seed replays",
+        &broken,
+    );
+}
+
+#[test]
 fn every_file_says_what_it_is() {
     let folders = ["src", "bin", "tests", "benches"];
     let silent = |file: &File| !file.text.trim().is_empty() && !file.text.starts_with("//! ");

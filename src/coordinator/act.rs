@@ -99,7 +99,7 @@ impl Actor {
                 return Ok(());
             };
             if book.runtime.cancel_applied().is_some() {
-                dispatch.return_credits(ctx);
+                dispatch.give_up(ctx);
                 self.more_to_send = false;
                 return Ok(());
             }

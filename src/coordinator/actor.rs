@@ -152,6 +152,7 @@ impl Actor {
             }
         };
         let first = tokio::select! {
+            biased;
             mail = self.inbox.recv() => mail,
             () = sleep => None,
         };

@@ -123,6 +123,14 @@ impl Dispatch {
         }
     }
 
+    /// Forgets all that waits to be sent: nothing of a cancelled workflow is, and what can never be sent must not be due for ever.
+    pub(super) fn give_up(&mut self, ctx: &Context) {
+        self.line.clear();
+        self.later.clear();
+        self.inherited.clear();
+        self.return_credits(ctx);
+    }
+
     /// Stands inherited tasks in line: nothing that is already known of them can be waiting any more.
     pub(super) fn drained(&mut self, ctx: &Context, book: &Book) {
         for task in std::mem::take(&mut self.inherited) {

@@ -163,6 +163,7 @@ async fn become_leader(
             Err(error) => return Err(error.into()),
         };
         tokio::select! {
+            biased;
             () = env.sleep(pause) => {}
             () = stop.cancelled() => {}
         }
@@ -208,6 +209,7 @@ async fn term(
         leadership.keep(|| stop.is_cancelled() || alive()).await;
     };
     tokio::select! {
+        biased;
         () = work => {}
         () = keep => {}
     }
@@ -236,6 +238,7 @@ async fn report(ctx: &Context) {
     let mut logged = std::collections::BTreeMap::new();
     loop {
         tokio::select! {
+            biased;
             () = ctx.env.sleep(ctx.config.stats_interval) => {}
             () = ctx.stopping.cancelled() => return,
             () = ctx.leadership.fence().closed().cancelled() => return,

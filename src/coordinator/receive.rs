@@ -91,6 +91,7 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
                 }
             };
             tokio::select! {
+                biased;
                 () = rest => {}
                 () = ctx.stopping.cancelled() => {}
                 () = ctx.leadership.fence().closed().cancelled() => {}

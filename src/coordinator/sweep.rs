@@ -93,6 +93,7 @@ async fn turn(
 /// Waits until `at`; false when the process stops or leads no more.
 async fn rest(ctx: &Context, at: Mono) -> bool {
     tokio::select! {
+        biased;
         () = ctx.env.sleep(at.since(ctx.env.mono())) => true,
         () = ctx.stopping.cancelled() => false,
         () = ctx.leadership.fence().closed().cancelled() => false,

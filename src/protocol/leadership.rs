@@ -374,6 +374,7 @@ impl Leadership {
         loop {
             let pause_left = pause.min(self.fence.left());
             tokio::select! {
+                biased;
                 () = self.env.sleep(pause_left) => {}
                 () = self.fence.closed().cancelled() => return,
             }

@@ -68,6 +68,7 @@ where
                 let pause = pauses.next(env, error.retry_after);
                 tracing::debug!(error = %error, pause_ms = pause.as_millis(), "store_busy");
                 tokio::select! {
+                    biased;
                     () = env.sleep(pause) => {}
                     () = hurry.cancelled() => {}
                 }

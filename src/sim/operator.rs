@@ -1,0 +1,200 @@
+//! What happens to the services from outside: crashes, pauses, lost networks, wrong clocks, and people who ask for things.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+
+use super::process::Process;
+use super::run::World;
+use super::wire;
+use super::workload::Workload;
+use crate::client::{Answer, Client, ClientError};
+use crate::protocol::break_lease;
+
+/// Bad luck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blow {
+    Crash,
+    Pause,
+    Stop,
+    Cut,
+    Outage,
+    Jump,
+    BreakLease,
+    Garbage,
+}
+
+/// Strikes at random until the safety phase is over.
+pub(super) async fn strike(world: Arc<World>) {
+    let swarm = world.swarm;
+    let blows: Vec<Blow> = [
+        (swarm.crashes, Blow::Crash),
+        (swarm.pauses, Blow::Pause),
+        (swarm.stops, Blow::Stop),
+        (swarm.cuts, Blow::Cut),
+        (swarm.outages, Blow::Outage),
+        (swarm.wrong_clocks, Blow::Jump),
+        (swarm.breaks_lease, Blow::BreakLease),
+        (swarm.garbage, Blow::Garbage),
+    ]
+    .into_iter()
+    .filter_map(|(is_on, blow)| is_on.then_some(blow))
+    .collect();
+    if blows.is_empty() {
+        return;
+    }
+    let env = world.operator.env();
+    let pace = world.roll(|dice| dice.pick(&[8_000, 30_000, 90_000]));
+    loop {
+        let (pause, blow) = world.roll(|dice| (dice.millis(100, pace), dice.pick(&blows)));
+        env.sleep(pause).await;
+        if world.is_calm() {
+            return;
+        }
+        deal(&world, blow).await;
+    }
+}
+
+async fn deal(world: &Arc<World>, blow: Blow) {
+    let server = world.roll(|dice| dice.place(world.servers.len()));
+    let process = &world.servers[server].process;
+    let now = world.scheduler.now();
+    world.event(&format!("{blow:?} ({})", process.name));
+    match blow {
+        Blow::Crash => {
+            let clients = &world.clients;
+            if world.roll(|dice| dice.chance(200)) {
+                let client = world.roll(|dice| dice.place(clients.len()));
+                world.scheduler.kill(clients[client].id);
+            } else {
+                world.scheduler.kill(process.id);
+            }
+        }
+        Blow::Pause => {
+            world.scheduler.pause(process.id);
+            let length = world.roll(|dice| dice.millis(500, 120_000));
+            let (world, id) = (Arc::clone(world), process.id);
+            let env = world.operator.env();
+            world.operator.clone().start("resume", async move {
+                env.sleep(length).await;
+                world.event("resume");
+                world.scheduler.resume(id);
+            });
+        }
+        Blow::Stop => world.servers[server].stop(),
+        Blow::Cut => {
+            let length = world.roll(|dice| dice.millis(1000, 100_000));
+            world.network.faults.cut(process.id, now + length);
+        }
+        Blow::Outage => {
+            let length = world.roll(|dice| dice.millis(1000, 70_000));
+            world.network.faults.outage(now + length);
+        }
+        Blow::Jump => {
+            let millis = world.roll(|dice| dice.pick(&[-3_600_000, -61_000, 0, 45_000, 600_000]));
+            process.set_skew(millis);
+        }
+        Blow::BreakLease => {
+            // Nobody may hold it.
+            break_lease(&world.network.store, &world.layout).await.ok();
+        }
+        Blow::Garbage => garbage(world).await,
+    }
+}
+
+async fn garbage(world: &World) {
+    let queues = &world.network.store.queues;
+    let [default, _] = super::workload::queues();
+    let to = if world.roll(|dice| dice.chance(500)) {
+        world.layout.completions().clone()
+    } else {
+        world.layout.task_queue(&default)
+    };
+    let text = world.roll(|dice| dice.pick(&["rubbish", "eyJzY2hlbWEiOjF9", "bm90IEpTT04="]));
+    let sent = queues.send(&to, text, Duration::ZERO).await;
+    sent.expect("the store itself has no faults");
+}
+
+/// Lets a person do one thing in the process of a client; none if that died meanwhile.
+pub(super) async fn ask<T, F>(
+    world: &Arc<World>,
+    person: &Process,
+    what: impl FnOnce(Client) -> F,
+) -> Option<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let store = wire::store(&world.network, person);
+    let client = Client::new(person.env(), store, world.layout.clone(), &*person.name);
+    let asked = what(client);
+    let (tell, told) = oneshot::channel();
+    person.start("ask", async move {
+        tell.send(asked.await).ok();
+    });
+    told.await.ok()
+}
+
+/// Submits one workflow, and asks for cancels and retries at random moments.
+pub(super) async fn follow(world: Arc<World>, number: usize) {
+    let env = world.operator.env();
+    let person = world.clients[number].clone();
+    let workload = world.workloads[number].clone();
+    let start = world.roll(|dice| dice.millis(0, 60_000));
+    env.sleep(start).await;
+    while !submit(&world, &person, &workload).await {
+        let pause = world.roll(|dice| dice.millis(100, 20_000));
+        env.sleep(pause).await;
+    }
+    world.note_submitted(number);
+    let steps = world.roll(|dice| dice.below(5));
+    for _ in 0..steps {
+        let pause = world.roll(|dice| dice.millis(50, 150_000));
+        env.sleep(pause).await;
+        if world.is_calm() {
+            return;
+        }
+        let id = workload.id.clone();
+        let wait = Duration::from_secs(5);
+        if world.roll(|dice| dice.chance(400)) {
+            let asked = ask(&world, &person, |client| async move {
+                client.cancel(&id, wait).await
+            });
+            let answer = asked.await;
+            world.event(&format!("cancel of {}: {answer:?}", workload.id));
+            let applied = matches!(answer, Some(Ok(Answer::Applied)));
+            if applied && !world.oracle.was_cancelled(&workload.id) {
+                world
+                    .oracle
+                    .broken(format!("a cancel of {} is said to be applied", workload.id));
+            }
+        } else {
+            let asked = ask(&world, &person, |client| async move {
+                client.retry(&id, wait).await
+            });
+            let answer = asked.await;
+            world.event(&format!("retry of {}: {answer:?}", workload.id));
+        }
+    }
+}
+
+async fn submit(world: &Arc<World>, person: &Process, workload: &Workload) -> bool {
+    let (id, definition) = (workload.id.clone(), workload.definition.clone());
+    let asked = ask(world, person, |client| async move {
+        client.submit(&id, &definition).await
+    });
+    let answer = asked.await;
+    if let Some(Err(ClientError::Taken(id))) = &answer {
+        world
+            .oracle
+            .broken(format!("{id} is said to be taken by another definition"));
+    }
+    let text = match &answer {
+        Some(Ok(submitted)) => format!("new: {}", submitted.is_new),
+        Some(Err(error)) => error.to_string(),
+        None => "killed".to_owned(),
+    };
+    world.event(&format!("submit of {}: {text}", workload.id));
+    matches!(answer, Some(Ok(_)))
+}

@@ -1,0 +1,192 @@
+//! What is watched at every message that is put or deleted.
+
+use super::{Inside, Oracle, Sent, standing};
+use crate::engine::Output;
+use crate::record::{
+    CompletionRecord, CompletionResult, ControlAction, ControlRecord, TaskMessage, decode_message,
+};
+use crate::sim::scheduler::hold;
+use crate::sim::workload::queues;
+use crate::store::{Message, Queue, Receipt};
+
+impl Oracle {
+    fn is_task_queue(&self, queue: &Queue) -> bool {
+        queues()
+            .iter()
+            .any(|name| self.layout.task_queue(name) == *queue)
+    }
+
+    /// A message was put.
+    pub(in crate::sim) fn message_sent(&self, sent: Sent, queue: &Queue, body: &str) {
+        let mut inside = hold(&self.inside);
+        if queue == self.layout.completions() {
+            if let Ok(record) = decode_message::<CompletionRecord>(body) {
+                for result in &record.results {
+                    self.result_posted(&mut inside, result);
+                }
+            }
+        } else if self.is_task_queue(queue) {
+            if let Ok(message) = decode_message(body) {
+                self.task_sent(&mut inside, sent, &message);
+            }
+        } else {
+            inside.poisoned.insert(body.to_owned());
+            let is_own = queue == self.layout.completions_poison();
+            if is_own && decode_message::<CompletionRecord>(body).is_ok() {
+                self.note(&mut inside, &format!("a good completion goes to {queue}"));
+            }
+            if decode_message::<TaskMessage>(body).is_ok() {
+                inside.poison_tasks += 1;
+            }
+        }
+    }
+
+    fn task_sent(&self, inside: &mut Inside, sent: Sent, message: &TaskMessage) {
+        let id = &message.workflow_id;
+        let name = format!("{id}/{}/{}", message.task, message.attempt_no);
+        let key = self.key(id, &message.task, message.attempt_no);
+        let issued = key.and_then(|key| inside.issued.get(&key));
+        if issued != Some(&message.generation) {
+            self.note(inside, &format!("{name} is sent before it is stored"));
+        }
+        if self.is_fenced(inside, sent, message.epoch) {
+            self.note(
+                inside,
+                &format!("{name} is sent by the fenced epoch {}", message.epoch),
+            );
+        }
+        let cancelled = inside.cancelled_at.get(&(id.clone(), message.generation));
+        let broken_off = self.swarm.breaks_lease;
+        if cancelled.is_some_and(|at| sent.at > *at) && !broken_off {
+            self.note(
+                inside,
+                &format!("{name} is sent after its workflow was cancelled"),
+            );
+        }
+    }
+
+    fn result_posted(&self, inside: &mut Inside, result: &CompletionResult) {
+        let id = &result.workflow_id;
+        if let Some(Output::Blob(_)) = result.report.output {
+            let token = &result.report.token;
+            let execution =
+                self.layout
+                    .execution(id, result.run_id, &result.task, result.attempt_no, token);
+            if !inside.outputs.contains(execution.output().name()) {
+                self.note(
+                    inside,
+                    &format!("{id}/{} is posted before its output is stored", result.task),
+                );
+            }
+        }
+        if let Some(key) = self.key(id, &result.task, result.attempt_no) {
+            inside.posted.insert(key);
+        }
+    }
+
+    /// A message was received.
+    pub(in crate::sim) fn message_received(&self, queue: &Queue, message: &Message) {
+        let key = (queue.clone(), message.receipt.message_id.clone());
+        let mut inside = hold(&self.inside);
+        inside.bodies.insert(key, message.body.clone());
+    }
+
+    /// A message was deleted.
+    pub(in crate::sim) fn message_deleted(&self, queue: &Queue, receipt: &Receipt) {
+        let mut inside = hold(&self.inside);
+        let key = (queue.clone(), receipt.message_id.clone());
+        let Some(body) = inside.bodies.get(&key).cloned() else {
+            return self.note(
+                &mut inside,
+                &format!("a message of {queue} is deleted unseen"),
+            );
+        };
+        if inside.poisoned.contains(&body) {
+            return;
+        }
+        if queue == self.layout.completions() {
+            match decode_message::<CompletionRecord>(&body) {
+                Ok(record) => {
+                    for result in &record.results {
+                        self.result_acknowledged(&mut inside, result);
+                    }
+                    if let Some(control) = &record.control {
+                        self.request_acknowledged(&mut inside, control);
+                    }
+                }
+                Err(_) => self.note(&mut inside, "garbage is deleted without a copy"),
+            }
+        } else if self.is_task_queue(queue) {
+            match decode_message(&body) {
+                Ok(message) => self.task_deleted(&mut inside, &message),
+                Err(_) => self.note(&mut inside, "garbage is deleted without a copy"),
+            }
+        }
+    }
+
+    fn result_acknowledged(&self, inside: &mut Inside, result: &CompletionResult) {
+        let id = &result.workflow_id;
+        let name = format!("{id}/{}/{}", result.task, result.attempt_no);
+        let Some(state) = inside.states.get(id) else {
+            return self.note(
+                inside,
+                &format!("the end of {name} is acknowledged without a state"),
+            );
+        };
+        let place = self.place(id, &result.task);
+        let Some((task, attempt)) = place.and_then(|place| standing(state, place)) else {
+            return self.note(
+                inside,
+                &format!("the end of {name} is acknowledged, unheard of"),
+            );
+        };
+        let later = (state.generation, attempt) > (result.generation, result.attempt_no);
+        let ended = attempt == result.attempt_no && task.is_terminal();
+        if !later && !ended {
+            self.note(
+                inside,
+                &format!("the end of {name} is acknowledged before it is stored"),
+            );
+        }
+    }
+
+    fn request_acknowledged(&self, inside: &mut Inside, control: &ControlRecord) {
+        let id = &control.workflow_id;
+        let known = match control.action {
+            ControlAction::Submit => inside.states.contains_key(id),
+            ControlAction::Cancel | ControlAction::Retry | ControlAction::Purge => {
+                inside.answered.contains(&control.request_id)
+            }
+        };
+        if !known {
+            let action = control.action.word();
+            self.note(
+                inside,
+                &format!("a {action} of {id} is acknowledged without an answer"),
+            );
+        }
+    }
+
+    fn task_deleted(&self, inside: &mut Inside, message: &TaskMessage) {
+        let id = &message.workflow_id;
+        let name = format!("{id}/{}/{}", message.task, message.attempt_no);
+        let Some(key) = self.key(id, &message.task, message.attempt_no) else {
+            return self.note(
+                inside,
+                &format!("the message of {name} is deleted, unheard of"),
+            );
+        };
+        let standing = inside
+            .states
+            .get(id)
+            .and_then(|state| standing(state, key.1));
+        let old = standing
+            .is_some_and(|(task, attempt)| attempt > message.attempt_no || task.is_terminal());
+        if !old && !inside.posted.contains(&key) {
+            self.note(
+                inside,
+                &format!("the message of {name} is deleted before its end is posted"),
+            );
+        }
+    }
+}

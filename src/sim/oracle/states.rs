@@ -1,0 +1,184 @@
+//! What is watched at every write of a blob.
+
+use bytes::Bytes;
+
+use super::{Inside, Oracle, Sent, standing};
+use crate::engine::{Outcome, TaskIx, TaskState};
+use crate::protocol::Layout;
+use crate::record::{RuntimeRecord, SentinelRecord, decode};
+use crate::sim::scheduler::hold;
+use crate::store::BlobPath;
+
+impl Oracle {
+    /// A blob was written.
+    pub(in crate::sim) fn blob_put(&self, sent: Sent, path: &BlobPath, body: &Bytes) {
+        let mut inside = hold(&self.inside);
+        if path.container() == self.layout.outputs() {
+            inside.outputs.insert(path.name().to_owned());
+        } else if *path == self.layout.sentinel() {
+            match decode(body) {
+                Ok(record) => self.sentinel_put(&mut inside, &record),
+                Err(error) => self.note(&mut inside, &format!("the sentinel {error}")),
+            }
+        } else if path.container() == self.layout.workflows()
+            && !path.name().ends_with(Layout::DEFINITION_ENDING)
+        {
+            match decode(body) {
+                Ok(record) => self.state_put(&mut inside, sent, record),
+                Err(error) => self.note(&mut inside, &format!("{path} {error}")),
+            }
+        }
+    }
+
+    fn sentinel_put(&self, inside: &mut Inside, record: &SentinelRecord) {
+        let now = self.scheduler.now();
+        if let Some((epoch, holder, since)) = inside.leader {
+            if record.epoch < epoch || (record.epoch == epoch && record.holder_id != holder) {
+                self.note(
+                    inside,
+                    &format!(
+                        "the epoch in the sentinel goes from {epoch} to {}",
+                        record.epoch
+                    ),
+                );
+            }
+            if record.holder_id == holder {
+                inside.leader = Some((record.epoch, holder, since));
+                return;
+            }
+        }
+        inside.leader = Some((record.epoch, record.holder_id, now));
+    }
+
+    /// Whether a request that carries `epoch` was sent by a leader that had a successor by then.
+    pub(super) fn is_fenced(
+        &self,
+        inside: &Inside,
+        sent: Sent,
+        epoch: crate::record::Epoch,
+    ) -> bool {
+        let superseded = inside
+            .leader
+            .is_some_and(|(leads, _, since)| epoch < leads && sent.at > since);
+        // Who breaks a lease takes it from a leader that does not know it yet.
+        superseded && !self.swarm.breaks_lease
+    }
+
+    fn state_put(&self, inside: &mut Inside, sent: Sent, record: RuntimeRecord) {
+        let id = record.workflow_id.clone();
+        let now = self.scheduler.now();
+        if self.is_fenced(inside, sent, record.epoch) {
+            self.note(
+                inside,
+                &format!("{id} is written by the fenced epoch {}", record.epoch),
+            );
+        }
+        let old = inside.states.remove(&id);
+        for wrong in self.wrong_step(inside, old.as_ref(), &record) {
+            self.note(inside, &format!("{id}: {wrong}"));
+        }
+        for detail in &record.tasks {
+            let issued = (id.clone(), detail.place, detail.attempt_no);
+            inside.issued.entry(issued).or_insert(record.generation);
+        }
+        if record.cancel.is_some() {
+            let of = (id.clone(), record.generation);
+            inside.cancelled_at.entry(of).or_insert(now);
+        }
+        let answered = record.control_results.iter();
+        inside
+            .answered
+            .extend(answered.map(|result| result.request_id));
+        inside.states.insert(id, record);
+    }
+
+    /// What is wrong with the step from one stored state to the next.
+    fn wrong_step(
+        &self,
+        inside: &Inside,
+        old: Option<&RuntimeRecord>,
+        new: &RuntimeRecord,
+    ) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut states = match new.task_states() {
+            Ok(states) => states.into_iter(),
+            Err(error) => return vec![error.to_string()],
+        };
+        if new.status.is_final() != states.all(TaskState::is_terminal) {
+            wrong.push(format!(
+                "is `{}`, its tasks are `{}`",
+                new.status, new.states
+            ));
+        }
+        let Some(old) = old else { return wrong };
+        if (new.epoch, new.control_seq) < (old.epoch, old.control_seq) || new.epoch < old.epoch {
+            wrong.push(format!(
+                "its epoch goes from {} to {}",
+                old.epoch, new.epoch
+            ));
+        }
+        if new.revision != old.revision.next() {
+            wrong.push(format!(
+                "revision {} follows {}",
+                new.revision, old.revision
+            ));
+        }
+        let again = new.generation == old.generation.next() && old.status.is_final();
+        if new.generation != old.generation && !again {
+            wrong.push(format!(
+                "generation {:?} follows {:?}",
+                new.generation, old.generation
+            ));
+        }
+        if again
+            && !new.status.is_final()
+            && !inside
+                .rows
+                .contains_key(&self.layout.open_row(&new.workflow_id))
+        {
+            wrong.push("leaves a final state without an open row".to_owned());
+        }
+        let workload = self
+            .workloads
+            .iter()
+            .find(|found| found.id == new.workflow_id);
+        let Some(tasks) = workload.map(|workload| &workload.definition.tasks) else {
+            return wrong;
+        };
+        for (place, task) in (0..).map(TaskIx::new).zip(tasks) {
+            let (Some(before), Some(after)) = (standing(old, place), standing(new, place)) else {
+                wrong.push("has not one letter a task".to_owned());
+                break;
+            };
+            let step = format!("`{}` goes from {before:?} to {after:?}", task.name);
+            let stays = before == after && report(old, place) == report(new, place);
+            if after.1 < before.1 || (before.0.is_terminal() && !again && !stays) {
+                wrong.push(step.clone());
+            }
+            if !again && after.0 == TaskState::Pending && before.0 != TaskState::Pending {
+                wrong.push(step);
+            }
+            let failures = detail(new, place).map_or(0, |detail| detail.failures);
+            if failures > task.num_retries + 1 {
+                wrong.push(format!("`{}` has failed {failures} times", task.name));
+            }
+            let won = after.0 == TaskState::Completed && !stays;
+            let token = report(new, place).filter(|report| report.outcome == Outcome::Succeeded);
+            if won && !token.is_some_and(|report| inside.tokens.contains(&report.token)) {
+                wrong.push(format!(
+                    "`{}` is completed, but no such execution was started",
+                    task.name
+                ));
+            }
+        }
+        wrong
+    }
+}
+
+fn detail(state: &RuntimeRecord, place: TaskIx) -> Option<&crate::record::TaskDetail> {
+    state.tasks.iter().find(|detail| detail.place == place)
+}
+
+fn report(state: &RuntimeRecord, place: TaskIx) -> Option<&crate::engine::AttemptReport> {
+    detail(state, place)?.report.as_deref()
+}

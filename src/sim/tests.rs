@@ -1,0 +1,114 @@
+//! Fixed seeds, the promise that a seed is a whole history, and scenarios that seeds have found.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::dice::Dice;
+use super::faults::Swarm;
+use super::operator::ask;
+use super::run;
+use super::run::{Report, World, play, start};
+use super::workload::{Ending, Workload};
+use crate::client::{Answer, ClientError};
+use crate::definition::WorkflowId;
+
+const FINE: Ending = Ending::Succeeds { output: 20 };
+
+#[test]
+fn a_seed_is_a_whole_history() {
+    for seed in [1, 2, 3] {
+        let (first, second) = (run(seed, false), run(seed, false));
+        assert_eq!(first.hash, second.hash, "seed {seed}");
+        assert_eq!(first.polls, second.polls, "seed {seed}");
+    }
+    assert_ne!(run(1, false).hash, run(2, false).hash);
+}
+
+#[test]
+fn fixed_seeds_break_no_rule() {
+    let mut broken = Vec::new();
+    for seed in 0..32 {
+        let report = run(seed, false);
+        if !report.violations.is_empty() {
+            broken.push(format!("just sim {seed}: {:?}", report.violations));
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// Runs a story without faults over one workflow, which the story has submitted for it.
+fn scenario<F>(
+    yaml: &str,
+    told: &[(&str, Ending, Duration)],
+    story: impl FnOnce(Arc<World>, WorkflowId) -> F + Send + 'static,
+) -> Report
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let workload = Workload::told(yaml, told);
+    let (id, definition) = (workload.id.clone(), workload.definition.clone());
+    let world = World::new(Dice::new(0), Swarm::default(), vec![workload], true);
+    let world = Arc::new(world);
+    let of_story = Arc::clone(&world);
+    let report = play(0, &world, async move {
+        start(&of_story).await;
+        let of = id.clone();
+        let submit =
+            |client: crate::client::Client| async move { client.submit(&of, &definition).await };
+        let submitted = ask(&of_story, &of_story.clients[0], submit).await;
+        submitted.unwrap().unwrap();
+        story(of_story, id).await;
+    });
+    assert!(
+        report.violations.is_empty(),
+        "{:?}\n{}",
+        report.violations,
+        report.lines.join("\n")
+    );
+    report
+}
+
+/// Waits until `holds`, asked every 10 ms.
+async fn until(world: &World, mut holds: impl FnMut() -> bool) {
+    while !holds() {
+        world.operator.env().sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn cancel(world: &Arc<World>, id: &WorkflowId) -> Result<Answer, ClientError> {
+    let id = id.clone();
+    let wait = Duration::from_secs(5);
+    let asked = ask(world, &world.clients[0], |client| async move {
+        client.cancel(&id, wait).await
+    });
+    asked.await.unwrap()
+}
+
+#[test]
+fn a_cancel_while_a_retry_waits_leaves_the_coordinator_at_rest() {
+    let yaml = "tasks: [{name: long, cmd: x}, {name: bad, cmd: x, num_retries: 9}]";
+    let told = [
+        ("long", FINE, Duration::from_secs(300)),
+        ("bad", Ending::Fails, Duration::from_millis(50)),
+    ];
+    let report = scenario(yaml, &told, |world, id| async move {
+        let state = || world.oracle.state(&id);
+        // From the fifth failure on the wait is long enough for a cancel to fall into it.
+        until(&world, || {
+            state().is_some_and(|state| {
+                let waits = |task: &crate::record::TaskDetail| {
+                    task.failures >= 5 && task.due.is_some_and(|due| due.delay_ms > 5000)
+                };
+                state.tasks.iter().any(waits)
+            })
+        })
+        .await;
+        assert_eq!(cancel(&world, &id).await, Ok(Answer::Applied));
+        until(&world, || {
+            state().is_some_and(|state| state.status.is_final())
+        })
+        .await;
+    });
+    // A loop without rest turns 500,000 times a second.
+    assert!(report.polls < 100_000, "{} polls", report.polls);
+}

@@ -1,0 +1,160 @@
+//! What must hold at the end of a run: every workflow final, every queue empty, rows as states say, ends as the reference says.
+
+use super::reference::{Standing, end_of};
+use super::run::World;
+use super::workload::{Ending, Workload, queues};
+use crate::definition::WorkflowId;
+use crate::engine::{Attempt, FailureKind, Generation, Outcome, TaskState};
+use crate::protocol::{read_row, read_runtime};
+use crate::record::{IndexRecord, RuntimeRecord};
+
+/// How far a run is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Of each workflow its revision, the states of its tasks, and whether state and row are final.
+    states: Vec<Option<(u64, String, bool)>>,
+    /// Messages in each queue.
+    queues: Vec<u64>,
+    starts: u64,
+}
+
+impl Progress {
+    pub(super) async fn look(world: &World) -> Self {
+        let state = |workload: &Workload| {
+            let state = world.oracle.state(&workload.id)?;
+            let is_final = world.oracle.is_shown_final(&workload.id);
+            Some((state.revision.number(), state.states, is_final))
+        };
+        let mut depths = Vec::new();
+        let mut looked_at = vec![world.layout.completions().clone()];
+        looked_at.extend(queues().map(|name| world.layout.task_queue(&name)));
+        for queue in looked_at {
+            let depth = world.network.store.queues.depth(&queue).await;
+            depths.push(depth.expect("the store itself has no faults"));
+        }
+        Self {
+            states: world.workloads.iter().map(state).collect(),
+            queues: depths,
+            starts: world.oracle.starts(),
+        }
+    }
+
+    /// Whether all is done.
+    pub(super) fn is_over(&self) -> bool {
+        let is_final = |state: &Option<(u64, String, bool)>| {
+            state.as_ref().is_some_and(|(_, _, is_final)| *is_final)
+        };
+        self.states.iter().all(is_final) && self.queues.iter().all(|depth| *depth == 0)
+    }
+}
+
+/// Unfinished workflows whose flag for the present generation is stored: they must be cancelled in the end.
+pub(super) fn flagged(world: &World) -> Vec<(WorkflowId, Generation)> {
+    let mut found = Vec::new();
+    for workload in world.workloads.iter() {
+        if let Some(state) = world.oracle.state(&workload.id) {
+            let of = (workload.id.clone(), state.generation);
+            if !state.status.is_final() && world.oracle.is_flagged(&of) {
+                found.push(of);
+            }
+        }
+    }
+    found
+}
+
+/// Checks the end.
+pub(super) async fn final_words(world: &World, flagged: &[(WorkflowId, Generation)]) {
+    for of in flagged {
+        if !world.oracle.is_cancelled(of) {
+            world
+                .oracle
+                .broken(format!("the cancel of {} is lost", of.0));
+        }
+    }
+    let store = &world.network.store;
+    for workload in world.workloads.iter() {
+        let id = &workload.id;
+        let state = read_runtime(store, &world.layout, id).await;
+        let Ok(Some(state)) = state.map(|found| found.map(|found| found.record)) else {
+            world.oracle.broken(format!("{id} has no readable state"));
+            continue;
+        };
+        for wrong in wrong_end(world, workload, &state) {
+            world.oracle.broken(format!("{id}: {wrong}"));
+        }
+        match read_row(store, &world.layout, id).await {
+            Ok(Some(found)) if !found.is_open() => {
+                if let Some(wrong) = wrong_row(&found.record, &state) {
+                    world.oracle.broken(format!("{id}: {wrong}"));
+                }
+            }
+            other => world
+                .oracle
+                .broken(format!("{id} has no final row: {other:?}")),
+        }
+    }
+}
+
+fn wrong_end(world: &World, workload: &Workload, state: &RuntimeRecord) -> Vec<String> {
+    let states = state.task_states().expect("watched at each write");
+    let mut wrong = Vec::new();
+    let mut standings: Vec<(TaskState, Attempt)> = Vec::new();
+    let mut disturbed = world.oracle.was_cancelled(&workload.id);
+    for (place, (task, ended)) in workload.definition.tasks.iter().zip(states).enumerate() {
+        let mut details = state.tasks.iter();
+        let detail = details.find(|detail| detail.place.at() == place);
+        let attempt = detail.map_or(Attempt::NONE, |detail| detail.attempt_no);
+        standings.push((ended, attempt));
+        let Some(report) = detail.and_then(|detail| detail.report.as_deref()) else {
+            continue;
+        };
+        let ending = workload.ending(&task.name, attempt.number());
+        let told = match &report.outcome {
+            Outcome::Succeeded => matches!(ending, Ending::Succeeds { .. }),
+            Outcome::Failed(failure) => match failure.kind {
+                FailureKind::Exit => ending == Ending::Fails,
+                FailureKind::Output => ending == Ending::WritesNonsense,
+                // Its workers died too often, or the like.
+                _ => {
+                    disturbed = true;
+                    true
+                }
+            },
+            Outcome::Cancelled(_) => true,
+        };
+        if ended.is_terminal() && ended != TaskState::Cancelled && !told {
+            wrong.push(format!(
+                "`{}` ended with {:?}, not as it ran",
+                task.name, report.outcome
+            ));
+        }
+    }
+    if disturbed {
+        return wrong;
+    }
+    let should = end_of(workload, state.generation);
+    let is = Standing {
+        status: state.status,
+        tasks: standings,
+    };
+    if is != should {
+        wrong.push(format!("ended with {is:?} instead of {should:?}"));
+    }
+    wrong
+}
+
+fn wrong_row(row: &IndexRecord, state: &RuntimeRecord) -> Option<String> {
+    // The answer to a request that changed nothing makes a revision which a row may never show.
+    let shown = (row.status, row.generation, row.control_seq);
+    let is = (state.status, state.generation, state.control_seq);
+    let states = state.task_states().expect("watched at each write");
+    let count = |word: &str| states.iter().filter(|found| found.word() == word).count() as u64;
+    let counted = row.counts.iter().all(|(word, n)| count(word) == *n);
+    if shown == is && counted && row.run_id == state.run_id {
+        return None;
+    }
+    Some(format!(
+        "its row shows {shown:?} {:?}, its state is {is:?}",
+        row.counts
+    ))
+}
