@@ -73,7 +73,7 @@ pub(super) async fn look(patient: &Patient, is_led: bool) -> Found {
         count(
             "pending workflows",
             &findings.waiting,
-            "wait longer than a minute for a coordinator",
+            "waiting longer than a minute for a coordinator",
             waits,
         ),
         count(
