@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::sources::sources;
+
 /// Who may name whom, the lowest first.
 const LAYERS: &[(&str, &[&str])] = &[
     ("env", &[]),
@@ -40,33 +42,21 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return;
-    };
-    for entry in entries {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            collect(&path, found);
-        } else if path.extension().is_some_and(|end| end == "rs") {
-            found.push(path);
-        }
-    }
-    found.sort();
-}
-
 fn files(folder: &str) -> Vec<File> {
-    let mut paths = Vec::new();
-    collect(&root().join(folder), &mut paths);
-    let file = |path: PathBuf| {
-        let name = path.strip_prefix(root()).unwrap().to_str().unwrap();
+    let file = |(path, text): (PathBuf, String)| {
+        let path = path.to_str().unwrap().to_owned();
+        let is_test = folder == "tests" || path.contains("/tests/") || path.ends_with("/tests.rs");
         File {
-            is_test: folder == "tests" || name.contains("/tests/") || name.ends_with("/tests.rs"),
-            path: name.to_owned(),
-            text: fs::read_to_string(&path).unwrap(),
+            path,
+            text,
+            is_test,
         }
     };
-    paths.into_iter().map(file).collect()
+    sources()
+        .into_iter()
+        .filter(|(path, _)| path.starts_with(folder))
+        .map(file)
+        .collect()
 }
 
 impl File {

@@ -18,4 +18,5 @@ mod faults;
 mod formats;
 mod layers;
 mod pipeline;
+mod signals;
 mod support;

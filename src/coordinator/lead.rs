@@ -18,7 +18,6 @@ use crate::env::{Env, Mono};
 use crate::protocol::{
     Candidate, Layout, Leader, Leadership, Loss, Pauses, ReadError, Try, break_lease, try_to_lead,
 };
-use crate::store::layers::gate::Gate;
 use crate::store::{Store, StoreError};
 
 /// The longest time without a turn of the receive loop before the lease is no longer renewed.
@@ -110,7 +109,7 @@ pub async fn run(
         };
         has_led = true;
         tracing::info!(holder = leadership.holder(), epoch = %leadership.epoch(), "leading");
-        match term(&env, &store, &layout, &config, leadership, &stop).await {
+        match term(&env, &layout, &config, leadership, &stop).await {
             None => return Ok(()),
             Some(Loss::Superseded(by)) => return Err(CoordinatorError::Superseded(by)),
             Some(Loss::Stalled) => return Err(CoordinatorError::Stalled),
@@ -174,20 +173,15 @@ async fn become_leader(
 /// One term; none when it ended because the process was told to stop.
 async fn term(
     env: &Env,
-    store: &Store,
     layout: &Layout,
     config: &Config,
     leadership: Arc<Leadership>,
     stop: &CancellationToken,
 ) -> Option<Loss> {
     let fence = Arc::clone(leadership.fence());
-    let gate = {
-        let fence = Arc::clone(&fence);
-        Gate::wrap(store.clone(), Arc::new(move || fence.is_open()))
-    };
     let ctx = Arc::new(Context {
         env: env.clone(),
-        store: gate,
+        store: leadership.store().clone(),
         layout: layout.clone(),
         config: config.clone(),
         leadership: Arc::clone(&leadership),
@@ -224,8 +218,9 @@ async fn term(
             Some(loss)
         }
         None if stop.is_cancelled() => {
-            leadership.release(ctx.stats.snapshot()).await;
-            tracing::info!("lease_released");
+            if leadership.release(ctx.stats.snapshot()).await {
+                tracing::info!("lease_released");
+            }
             None
         }
         None => {

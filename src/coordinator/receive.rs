@@ -18,8 +18,12 @@ use crate::store::{Kind, Message, StoreError};
 /// After a failed receive of many, this many receives take one message each: one that breaks the service's reply is passed alone.
 const SINGLE_RECEIVES: u32 = 32;
 
-/// The first wait after a receive that found nothing; it doubles up to `--idle-sleep-s`.
+/// The first wait after a receive that found nothing; it doubles, up to [`IDLE_SOON`] shortly after news, then up to `--idle-sleep-s`.
 const IDLE_FIRST: Duration = Duration::from_millis(25);
+/// The longest wait while the last news is younger than [`SOON`].
+const IDLE_SOON: Duration = Duration::from_millis(100);
+/// How long after news more of it is looked for often: tasks that end together rarely end at one moment.
+const SOON: Duration = Duration::from_secs(2);
 
 /// Receives until the process stops or the fence closes.
 pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns: &Turns) {
@@ -29,6 +33,7 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
     let mut single = 0_u32;
     let mut began: Option<Timestamp> = None;
     let mut idle = IDLE_FIRST;
+    let mut news_at = ctx.env.mono();
     while !ctx.stopping.is_cancelled() && ctx.leadership.fence().is_open() {
         turns.turn(&ctx.env);
         let max = if single > 0 { 1 } else { ctx.config.batch_size };
@@ -48,7 +53,12 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
                 note_drained(ctx, registry, &messages, &mut began);
                 if messages.is_empty() {
                     // News comes in bursts: after some, the next is looked for soon.
-                    let pause = idle.min(ctx.config.idle_sleep);
+                    let longest = if ctx.env.mono().since(news_at) < SOON {
+                        IDLE_SOON.min(ctx.config.idle_sleep)
+                    } else {
+                        ctx.config.idle_sleep
+                    };
+                    let pause = idle.min(longest);
                     idle = pause * 2;
                     Some((pause, true))
                 } else {
@@ -56,6 +66,7 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
                         route(ctx, registry, message).await;
                     }
                     idle = IDLE_FIRST;
+                    news_at = ctx.env.mono();
                     None
                 }
             }
@@ -133,7 +144,7 @@ async fn route(ctx: &Arc<Context>, registry: &Arc<Registry>, message: Message) {
             // Left for a coordinator that understands it (B14).
             Stats::count(&ctx.stats.newer_messages);
             tracing::warn!(
-                message = message.receipt.message_id,
+                message_id = message.receipt.message_id,
                 schema = found,
                 known,
                 "message_of_newer_version"
@@ -142,7 +153,7 @@ async fn route(ctx: &Arc<Context>, registry: &Arc<Registry>, message: Message) {
         }
         Err(error @ DecodeError::Nonsense { .. }) => {
             Stats::count(&ctx.stats.poison_messages);
-            tracing::warn!(message = message.receipt.message_id, error = %error, "message_moved_to_poison");
+            tracing::warn!(message_id = message.receipt.message_id, error = %error, "message_moved_to_poison");
             let (from, to) = (ctx.layout.completions(), ctx.layout.completions_poison());
             if let Err(error) = poison(&ctx.store, from, to, &message.receipt, &message.body).await
             {

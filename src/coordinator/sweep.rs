@@ -7,54 +7,87 @@ use super::mail::Mail;
 use super::orphans::{ORPHAN_INTERVAL, adopt_orphans};
 use super::registry::Registry;
 use crate::env::Mono;
-use crate::protocol::{Layout, found};
+use crate::protocol::{Layout, Pauses, found};
 use crate::store::{Continuation, Kind, Row, StoreError};
 
 /// Sweeps until the process stops or the fence closes.
 pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
-    let mut repair_at = ctx.env.mono().plus(ctx.config.ready_sweep_interval);
-    let mut take_up_at = ctx.env.mono();
-    let mut orphans_at = ctx.env.mono();
+    let now = ctx.env.mono();
+    let mut due = Due {
+        repair: now.plus(ctx.config.ready_sweep_interval),
+        take_up: now,
+        orphans: now,
+    };
+    let mut failing: Option<Pauses> = None;
     loop {
-        let now = ctx.env.mono();
         registry.bury(ctx).await;
-        if now >= repair_at {
-            registry.post_all(|| Mail::Repair);
-            repair_at = now.plus(ctx.config.ready_sweep_interval);
-        }
-        if now >= orphans_at {
-            match adopt_orphans(ctx, registry).await {
-                Ok(()) => orphans_at = now.plus(ORPHAN_INTERVAL),
-                Err(error) if error.kind == Kind::Fenced => return,
-                Err(error) => tracing::warn!(error = %error, "sweep_for_orphans_failed"),
-            }
-        }
-        let take_up = now >= take_up_at;
-        if take_up {
-            take_up_at = now.plus(ctx.config.activation_sweep_interval);
-        }
-        if take_up || registry.len() > 0 {
-            match look_at_rows(ctx, registry, take_up).await {
-                Ok(()) => {}
-                Err(error) if error.kind == Kind::Fenced => return,
-                Err(error) => {
-                    tracing::warn!(error = %error, "sweep_failed");
-                    if error.kind == Kind::NoResource {
-                        // The table is gone: make it, and find everything again.
-                        orphans_at = now;
-                    }
+        let now = ctx.env.mono();
+        let next = match turn(ctx, registry, now, &mut due).await {
+            Ok(()) => {
+                if failing.take().is_some() {
+                    tracing::info!("sweep_recovered");
                 }
+                let poll = now.plus(ctx.config.cancel_poll_interval);
+                let looks = if registry.len() > 0 {
+                    poll
+                } else {
+                    due.take_up
+                };
+                looks.min(due.repair)
             }
-        }
-        let next = if registry.len() > 0 {
-            now.plus(ctx.config.cancel_poll_interval)
-        } else {
-            take_up_at
+            Err(error) if error.kind == Kind::Fenced => return,
+            Err(error) => {
+                // One line at the start of an outage, one at its end.
+                if failing.is_none() {
+                    tracing::error!(error = %error, "sweep_failed");
+                }
+                if error.kind == Kind::NoResource {
+                    // The table is gone: the next turn makes it, and finds everything again.
+                    due.orphans = now;
+                }
+                due.take_up = now;
+                let first = ctx.config.cancel_poll_interval;
+                let pauses = failing.get_or_insert_with(|| Pauses::from(first));
+                now.plus(pauses.next(&ctx.env, error.retry_after))
+            }
         };
-        if !rest(ctx, next.min(repair_at)).await {
+        if !rest(ctx, next).await {
             return;
         }
     }
+}
+
+/// When each sweep is due.
+#[derive(Debug)]
+struct Due {
+    repair: Mono,
+    take_up: Mono,
+    orphans: Mono,
+}
+
+/// Does what is due.
+async fn turn(
+    ctx: &Arc<Context>,
+    registry: &Arc<Registry>,
+    now: Mono,
+    due: &mut Due,
+) -> Result<(), StoreError> {
+    if now >= due.repair {
+        registry.post_all(|| Mail::Repair);
+        due.repair = now.plus(ctx.config.ready_sweep_interval);
+    }
+    if now >= due.orphans {
+        adopt_orphans(ctx, registry).await?;
+        due.orphans = now.plus(ORPHAN_INTERVAL);
+    }
+    let take_up = now >= due.take_up;
+    if take_up || registry.len() > 0 {
+        look_at_rows(ctx, registry, take_up).await?;
+    }
+    if take_up {
+        due.take_up = now.plus(ctx.config.activation_sweep_interval);
+    }
+    Ok(())
 }
 
 /// Waits until `at`; false when the process stops or leads no more.

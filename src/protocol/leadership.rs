@@ -21,7 +21,12 @@ use super::patience::patiently;
 use super::read::{ReadError, Stored, understand};
 use crate::env::{Env, Mono};
 use crate::record::{Epoch, Record, SentinelRecord, encode};
+use crate::store::layers::gate::Gate;
 use crate::store::{Expect, Kind, LeaseId, Store, StoreError};
+
+/// How often the name of a leader that has just taken the lease is looked for, and the pause between.
+const NAME_TRIES: u32 = 8;
+const NAME_PAUSE: Duration = Duration::from_millis(250);
 
 /// Who asks to lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +61,8 @@ pub enum Try {
 #[derive(Debug)]
 pub struct Leadership {
     env: Env,
+    /// For the lease itself, and for looking who leads.
+    bare: Store,
     store: Store,
     layout: Layout,
     lease_id: LeaseId,
@@ -146,7 +153,18 @@ pub async fn try_to_lead(
     match taken {
         Ok(()) => {}
         Err(error) if error.kind == Kind::Conflict => {
-            let found = leader(store, layout).await?;
+            let mut found = leader(store, layout).await?;
+            for _ in 0..NAME_TRIES {
+                if found
+                    .as_ref()
+                    .is_some_and(|(_, leader, _)| leader.holder.is_some())
+                {
+                    break;
+                }
+                // Whoever has the lease is about to write its name.
+                env.sleep(NAME_PAUSE).await;
+                found = leader(store, layout).await?;
+            }
             let unknown = Leader {
                 holder: None,
                 epoch: Epoch::new(0),
@@ -164,9 +182,12 @@ pub async fn try_to_lead(
         )
         .into());
     };
+    let fence = Arc::new(Fence::new(env.clone(), candidate.lease, sent_at));
+    let gate = Arc::clone(&fence);
     let leadership = Leadership {
         env: env.clone(),
-        store: store.clone(),
+        bare: store.clone(),
+        store: Gate::wrap(store.clone(), Arc::new(move || gate.is_open())),
         layout: layout.clone(),
         lease_id,
         lease: candidate.lease,
@@ -175,7 +196,7 @@ pub async fn try_to_lead(
         began: env.mono(),
         epoch: AtomicU64::new(found.record.epoch.number()),
         sentinel: Mutex::new(found),
-        fence: Arc::new(Fence::new(env.clone(), candidate.lease, sent_at)),
+        fence,
     };
     leadership.raise_epoch(Epoch::new(0), hurry).await?;
     Ok(Try::Leads(Box::new(leadership)))
@@ -217,6 +238,12 @@ impl Leadership {
     #[must_use]
     pub fn holder(&self) -> &str {
         &self.holder
+    }
+
+    /// The store as this leader may use it: it refuses everything once the fence is closed.
+    #[must_use]
+    pub const fn store(&self) -> &Store {
+        &self.store
     }
 
     /// The fence of this term.
@@ -329,7 +356,7 @@ impl Leadership {
     /// # Errors
     /// [`ReadError`]
     pub async fn still_leads(&self) -> Result<bool, ReadError> {
-        let found = sentinel(&self.store, &self.layout).await?;
+        let found = sentinel(&self.bare, &self.layout).await?;
         Ok(found.is_some_and(|(stored, _, leased)| {
             leased && stored.record.holder_id == Some(self.holder_id)
         }))
@@ -361,7 +388,7 @@ impl Leadership {
                 return;
             }
             let sent_at = self.env.mono();
-            let renew = self.store.blobs.renew_lease(&path, self.lease_id);
+            let renew = self.bare.blobs.renew_lease(&path, self.lease_id);
             pause = self.lease / 12;
             match self.env.timeout(self.lease / 12, renew).await {
                 Ok(Ok(())) => {
@@ -389,7 +416,7 @@ impl Leadership {
 
     /// Who took over, in words.
     async fn successor(&self) -> String {
-        match leader(&self.store, &self.layout).await {
+        match leader(&self.bare, &self.layout).await {
             Ok(Some((record, found, _))) if record.holder_id != Some(self.holder_id) => {
                 format!(
                     "`{}` leads now, in epoch {}",
@@ -403,21 +430,21 @@ impl Leadership {
         }
     }
 
-    /// Gives the lease back, with the last statistics.
-    pub async fn release(&self, statistics: BTreeMap<String, u64>) {
+    /// Gives the lease back, with the last statistics; tells whether that is certain.
+    pub async fn release(&self, statistics: BTreeMap<String, u64>) -> bool {
         let hurry = CancellationToken::new();
         hurry.cancel();
         if let Err(error) = self.store_statistics(statistics, &hurry).await {
             tracing::debug!(error = %error, "last_statistics_not_stored");
         }
         self.fence.close(Loss::Superseded("released".to_owned()));
-        if let Err(error) = self
-            .store
-            .blobs
-            .release_lease(&self.layout.sentinel(), self.lease_id)
-            .await
-        {
-            tracing::warn!(error = %error, "lease_not_released");
+        let path = self.layout.sentinel();
+        match self.bare.blobs.release_lease(&path, self.lease_id).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(error = %error, "lease_not_released");
+                false
+            }
         }
     }
 }

@@ -152,6 +152,7 @@ impl<'a> Keeper<'a> {
         let env = &self.worker.env;
         let first = FIRST_BEAT.min(self.worker.config.heartbeat_interval);
         let mut next = self.delivery.received_at.plus(first);
+        let mut failing = false;
         loop {
             let lost_at = self.lost_at().await;
             tokio::select! {
@@ -175,11 +176,23 @@ impl<'a> Keeper<'a> {
                 Some(at) => env.timeout(at.since(sent), beat).await,
             };
             next = match beaten {
-                Ok(Ok(())) => sent.plus(self.worker.config.heartbeat_interval),
+                Ok(Ok(())) => {
+                    if failing {
+                        info!(task = %self.delivery.task.task, "heartbeat_recovered");
+                    }
+                    failing = false;
+                    sent.plus(self.worker.config.heartbeat_interval)
+                }
                 Ok(Err(BeatError::Lost)) => return self.lose("attempt_is_anothers"),
                 Ok(Err(BeatError::Failed(error))) => {
                     let task = &self.delivery.task;
-                    warn!(workflow_id = %task.workflow_id, task = %task.task, %error, "heartbeat_failed");
+                    // Once a row of failures: in an outage every task of the worker has one.
+                    if failing {
+                        debug!(workflow_id = %task.workflow_id, task = %task.task, %error, "heartbeat_failed_again");
+                    } else {
+                        warn!(workflow_id = %task.workflow_id, task = %task.task, %error, "heartbeat_failed");
+                    }
+                    failing = true;
                     env.mono().plus(BEAT_AGAIN)
                 }
                 // Judged at the top of the loop.

@@ -20,8 +20,10 @@ use crate::env::{Env, Joined, Mono};
 use crate::protocol::Layout;
 use crate::store::{Kind, Message, Queue, RECEIVE_MAX};
 
-/// The first pause when nothing is to be had; it doubles.
+/// The first pause when nothing is to be had; it doubles, once nothing has happened for a while.
 const IDLE_FIRST: Duration = Duration::from_millis(100);
+/// How long after something happened pauses do not grow: where a task ended, others become ready.
+const SOON: Duration = Duration::from_secs(2);
 /// The first pause after a receive error; it doubles.
 const ERROR_FIRST: Duration = Duration::from_millis(500);
 /// The longest pause after a receive error.
@@ -110,6 +112,7 @@ struct Idle {
     longest: Duration,
     next: Duration,
     since: Mono,
+    happened_at: Mono,
 }
 
 impl Idle {
@@ -118,6 +121,7 @@ impl Idle {
             longest,
             next: IDLE_FIRST.min(longest),
             since: env.mono(),
+            happened_at: env.mono(),
         }
     }
 
@@ -128,7 +132,9 @@ impl Idle {
 
     fn pause(&mut self, env: &Env) -> Duration {
         let pause = self.next / 2 + env.jitter(self.next / 2);
-        self.next = self.longest.min(self.next * 2);
+        if env.mono().since(self.happened_at) >= SOON {
+            self.next = self.longest.min(self.next * 2);
+        }
         pause
     }
 }

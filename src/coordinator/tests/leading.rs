@@ -1,6 +1,7 @@
 //! Becoming leader, taking over, stopping.
 
 use super::*;
+use crate::store::memory::manual::ManualClock;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_coordinator_is_refused_and_a_broken_lease_stops_the_first() {
@@ -133,4 +134,171 @@ async fn a_workflow_without_a_row_is_found_and_gets_one() {
     });
     assert_eq!(world.ended(&half).await.status, Status::Completed);
     assert_eq!(world.ended(&ended).await.status, Status::Completed);
+}
+
+/// A leader that was paused beyond its lease finds its fence closed before it does anything with what it had in mind.
+#[tokio::test]
+async fn nothing_is_issued_by_a_leader_that_wakes_after_its_fence_has_closed() {
+    let clock = ManualClock::still();
+    let env = Env {
+        entropy: real::env().entropy,
+        ..clock.env()
+    };
+    let issued = Arc::new(Mutex::new(None::<Vec<(Op, String)>>));
+    let note = Arc::clone(&issued);
+    let faults = Faults::script().hook(move |op, path| {
+        let mut noted = note.lock().unwrap();
+        let noted = noted.as_mut()?;
+        noted.push((*op, path.to_owned()));
+        // It must not come to lead anew, with every right to act.
+        matches!(op, Op::LeaseRenew | Op::LeaseAcquire).then_some(Fault::RequestLost)
+    });
+    let plain = MemoryStore::open(env.clone());
+    let world = World::over(plain.clone(), env.clone());
+    world.layout.create(&plain).await.expect("memory");
+    let (store, _) = faults.wrap(plain, env);
+    let id = world.submit("paused", DIAMOND).await;
+    let (_task, _) = world.coordinator_over(
+        &store,
+        Config {
+            lease_duration: Duration::from_secs(60),
+            ..World::config()
+        },
+    );
+    let queue = world.layout.task_queue(&"default".parse().expect("legal"));
+    // Time goes in small steps until the first task is sent; the mark of it waits for a write of its own.
+    for _ in 0..500 {
+        if world
+            .store
+            .queues
+            .depth(&queue)
+            .await
+            .is_ok_and(|depth| depth == 1)
+        {
+            break;
+        }
+        step(&clock, Duration::from_millis(1)).await;
+    }
+    assert_eq!(
+        world.state(&id).await.expect("activated").states,
+        "rppp",
+        "the mark is not stored yet"
+    );
+    let task = world.next_task("default").await;
+    world.answer(&task, Outcome::Succeeded).await;
+    *issued.lock().unwrap() = Some(Vec::new());
+    step(&clock, Duration::from_secs(46)).await;
+    for _ in 0..20 {
+        step(&clock, Duration::from_millis(100)).await;
+    }
+    let issued = issued.lock().unwrap().take().expect("noted");
+    let of_a_leader = |op: &Op| !matches!(op, Op::BlobGet | Op::LeaseRenew | Op::LeaseAcquire);
+    let forbidden: Vec<_> = issued.iter().filter(|(op, _)| of_a_leader(op)).collect();
+    assert!(forbidden.is_empty(), "{forbidden:?}");
+    assert!(!issued.is_empty(), "it did wake");
+    assert_eq!(world.state(&id).await.expect("activated").states, "rppp");
+}
+
+/// Moves time and lets everything that this wakes come to its next wait.
+async fn step(clock: &ManualClock, by: Duration) {
+    clock.advance(by);
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_its_leader_made_ready_and_sends_for_the_first_time_is_not_marked() {
+    let world = World::new().await;
+    let queue = world.layout.task_queue(&"default".parse().expect("legal"));
+    world
+        .store
+        .queues
+        .create_queue(&queue)
+        .await
+        .expect("memory");
+    // Sending fails for a while: what is ready stays unsent, and the next leader finds it.
+    let sends = Faults::script().hook(|op, path| {
+        (*op == Op::QueueSend && path.contains("-q-")).then_some(Fault::RequestLost)
+    });
+    let (deaf, _) = sends.wrap(world.store.clone(), world.env.clone());
+    let (first, _) = world.coordinator_over(&deaf, World::config());
+    let id = world.submit("marked", DIAMOND).await;
+    world
+        .until("the first write", async || world.state(&id).await)
+        .await;
+    first.abort();
+    // The put of `b` loses its reply: it has arrived, and is sent again.
+    let lost = Faults::script().on(Op::QueueSend, 2, Fault::ReplyLost);
+    let (lossy, _) = lost.wrap(world.store.clone(), world.env.clone());
+    let (_second, _) = world.coordinator_over(
+        &lossy,
+        Config {
+            holder: "test/2".to_owned(),
+            break_lease: true,
+            ..World::config()
+        },
+    );
+    let inherited = world.next_task("default").await;
+    assert_eq!(
+        (inherited.task.as_str(), inherited.again),
+        ("a", true),
+        "inherited"
+    );
+    world.answer(&inherited, Outcome::Succeeded).await;
+    let mut copies = vec![];
+    for _ in 0..3 {
+        let task = world.next_task("default").await;
+        copies.push((task.task.to_string(), task.again));
+    }
+    copies.sort();
+    let doubled = if copies[0].0 == copies[1].0 {
+        &copies[..2]
+    } else {
+        &copies[1..]
+    };
+    assert_eq!(doubled[0].0, doubled[1].0, "one was sent twice: {copies:?}");
+    assert_eq!((doubled[0].1, doubled[1].1), (false, true), "{copies:?}");
+    let single = copies
+        .iter()
+        .find(|(task, _)| *task != doubled[0].0)
+        .expect("the other");
+    assert!(!single.1, "a first sending: {copies:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_inherited_is_not_sent_before_the_news_that_waits_is_known() {
+    let world = World::new().await;
+    let (first, _) = world.coordinator(World::config());
+    let id = world.submit("inherited", DIAMOND).await;
+    let sent = world.next_task("default").await;
+    first.abort();
+    assert_eq!(
+        world.state(&id).await.expect("activated").states,
+        "rppp",
+        "the mark is not stored"
+    );
+    world.answer(&sent, Outcome::Succeeded).await;
+    // The next leader is slow to receive, and quick to find the workflow.
+    let slow = Faults::script().on(
+        Op::QueueReceive,
+        1,
+        Fault::ReplyLate(Duration::from_millis(500)),
+    );
+    let (store, _) = slow.wrap(world.store.clone(), world.env.clone());
+    let (_second, _) = world.coordinator_over(
+        &store,
+        Config {
+            holder: "test/2".to_owned(),
+            break_lease: true,
+            ..World::config()
+        },
+    );
+    let next = [
+        world.next_task("default").await,
+        world.next_task("default").await,
+    ];
+    let mut names: Vec<_> = next.iter().map(|task| task.task.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["b", "c"], "`a` was not sent again");
 }

@@ -75,14 +75,14 @@ impl World {
     }
 
     fn coordinator(&self, config: Config) -> (TaskHandle, Ended) {
+        self.coordinator_over(&self.store, config)
+    }
+
+    fn coordinator_over(&self, store: &Store, config: Config) -> (TaskHandle, Ended) {
         let result = Arc::new(Mutex::new(None));
         let keep = Arc::clone(&result);
-        let (env, store, layout, stop) = (
-            self.env.clone(),
-            self.store.clone(),
-            self.layout.clone(),
-            self.stop.clone(),
-        );
+        let (env, store, layout) = (self.env.clone(), store.clone(), self.layout.clone());
+        let stop = self.stop.clone();
         let task = self.env.spawn("coordinator", async move {
             let ended = run(env, store, layout, config, stop).await;
             *keep.lock().unwrap() = Some(ended);
@@ -183,12 +183,14 @@ impl World {
     }
 
     async fn ask(&self, id: &WorkflowId, action: ControlAction) {
-        let state = read_runtime(&self.store, &self.layout, id)
-            .await
-            .expect("memory")
-            .expect("activated")
-            .record;
-        let control = ControlRecord {
+        let control = self.request(id, action).await;
+        self.send(control).await;
+    }
+
+    /// A request by somebody who looks at the state now.
+    async fn request(&self, id: &WorkflowId, action: ControlAction) -> ControlRecord {
+        let state = self.state(id).await.expect("activated");
+        ControlRecord {
             request_id: self.env.uuid(),
             action,
             workflow_id: id.clone(),
@@ -197,8 +199,36 @@ impl World {
             control_seq: state.control_seq,
             actor: "test".to_owned(),
             requested_at: self.env.wall(),
-        };
+        }
+    }
+
+    async fn send(&self, control: ControlRecord) {
         let text = encode_message(&CompletionRecord::of_control(control));
+        self.store
+            .queues
+            .send(self.layout.completions(), &text, Duration::ZERO)
+            .await
+            .expect("memory");
+    }
+
+    /// The next task message of a queue, which stays hidden.
+    async fn next_task(&self, queue: &str) -> TaskMessage {
+        let queue = self.layout.task_queue(&queue.parse().expect("legal"));
+        let message = self
+            .until("a task message", async || {
+                let received = self
+                    .store
+                    .queues
+                    .receive(&queue, 1, Duration::from_secs(600))
+                    .await;
+                received.unwrap_or_default().pop()
+            })
+            .await;
+        decode_message(&message.body).expect("ours")
+    }
+
+    async fn answer(&self, task: &TaskMessage, outcome: Outcome) {
+        let text = completion(task, outcome, self.env.wall());
         self.store
             .queues
             .send(self.layout.completions(), &text, Duration::ZERO)

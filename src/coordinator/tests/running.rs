@@ -316,3 +316,86 @@ async fn five_hundred_workflows_at_once_all_end() {
     let executed = world.executed.lock().unwrap().values().sum::<u32>();
     assert_eq!(executed, 2000);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_made_for_an_earlier_generation_or_state_is_refused() {
+    let world = World::new().await;
+    let (_task, _) = world.coordinator(World::config());
+    world.worker("default", failing(&["b"]));
+    let id = world.submit("late", DIAMOND).await;
+    world.ended(&id).await;
+    let (cancel, retry, twin) = (
+        world.request(&id, ControlAction::Cancel).await,
+        world.request(&id, ControlAction::Retry).await,
+        world.request(&id, ControlAction::Retry).await,
+    );
+    let answered = async |count: usize| {
+        world
+            .until("the answer", async || {
+                world
+                    .state(&id)
+                    .await
+                    .filter(|state| state.control_results.len() == count && state.status.is_final())
+            })
+            .await
+    };
+    world.send(retry).await;
+    assert_eq!(answered(1).await.generation.number(), 2);
+    world.send(twin).await;
+    let state = answered(2).await;
+    assert_eq!(
+        state.generation.number(),
+        2,
+        "the twin saw a state of before"
+    );
+    let why = state.control_results[1].refused.clone().expect("refused");
+    assert!(why.contains("another request"), "{why}");
+
+    // The third life waits for `b`, so that a late cancel would find something to end.
+    world.ask(&id, ControlAction::Retry).await;
+    world.send(cancel).await;
+    let state = answered(4).await;
+    assert_eq!((state.status, state.cancel), (Status::Failed, None));
+    assert!(
+        state.control_results[3]
+            .refused
+            .as_deref()
+            .expect("refused")
+            .contains("retried")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_opens_the_row_before_the_state_leaves_its_end() {
+    let env = real::env();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let note = Arc::clone(&order);
+    let faults = Faults::script().hook(move |op, path| {
+        let row = *op == Op::RowWrite && path.contains("/open/");
+        let state = *op == Op::BlobPut && path.ends_with("/order.json");
+        if row || state {
+            note.lock().unwrap().push(if row { "row" } else { "state" });
+        }
+        None
+    });
+    let (store, _) = faults.wrap(MemoryStore::open(env.clone()), env.clone());
+    let world = World::over(store, env);
+    world
+        .layout
+        .create(&world.store)
+        .await
+        .expect("no fault there");
+    let (_task, _) = world.coordinator(World::config());
+    world.worker("default", failing(&["d"]));
+    let id = world.submit("order", DIAMOND).await;
+    world.ended(&id).await;
+    order.lock().unwrap().clear();
+    world.ask(&id, ControlAction::Retry).await;
+    world
+        .until("the second end", async || {
+            let state = world.state(&id).await?;
+            (state.generation.number() == 2 && state.status.is_final()).then_some(())
+        })
+        .await;
+    assert_eq!(order.lock().unwrap()[..2], ["row", "state"]);
+}

@@ -8,7 +8,7 @@ async fn a_state_write_whose_reply_is_lost_is_recognised_by_its_stamp() {
     let faults = Faults::script().hook(|op, path| {
         (*op == Op::BlobPut && path.ends_with("lost.json")).then_some(Fault::ReplyLost)
     });
-    let (store, _) = faults.wrap(MemoryStore::open(env.clone()), env.clone());
+    let (store, injector) = faults.wrap(MemoryStore::open(env.clone()), env.clone());
     let world = World::over(store, env);
     world
         .layout
@@ -20,6 +20,8 @@ async fn a_state_write_whose_reply_is_lost_is_recognised_by_its_stamp() {
     let id = world.submit("lost", DIAMOND).await;
     let state = world.ended(&id).await;
     assert_eq!(state.states, "cccc");
+    let puts = injector.happened();
+    assert_eq!(puts, state.revision.number(), "no write was made twice");
     assert!(
         world
             .executed

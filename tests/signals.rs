@@ -1,0 +1,126 @@
+//! Real processes that are paused, resumed and told to go, on the emulator.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::support::stack::{PATIENCE, Stack, until};
+
+/// A workflow of one task that notes its starts, its ends and its being stopped, and waits for the file `go`.
+const WAITING: &str = "
+tasks:
+  - name: a
+    cmd: |
+      trap 'echo >> stopped; exit 1' TERM
+      echo >> started
+      while [ ! -e go ]; do sleep 0.1; done
+      echo >> ended
+";
+
+fn counted(stack: &Stack, file: &str, count: usize) {
+    until(file, || (stack.lines(file).len() == count).then_some(()));
+}
+
+fn go(stack: &Stack) {
+    std::fs::write(stack.path("go"), "").unwrap();
+}
+
+fn assert_done_once(stack: &Stack, id: &str) {
+    assert_eq!(stack.watch(id), Some(0));
+    let status = stack.status(id);
+    let task = &status["tasks"][0];
+    assert_eq!(
+        (&task["state"], &task["attempt_no"]),
+        (&"completed".into(), &1.into()),
+        "{status}"
+    );
+    assert_eq!(stack.lines("ended").len(), 1);
+}
+
+#[test]
+fn a_coordinator_paused_beyond_its_lease_changes_nothing_when_it_wakes() {
+    let stack = Stack::new("paused1");
+    let short = ["--lease-duration-s", "15"];
+    let mut first = stack.coordinator(&short);
+    let _worker = stack.worker(&[]);
+    stack.submit("handed", WAITING);
+    counted(&stack, "started", 1);
+    let standby = stack.start(&["coordinator", "--standby", "--lease-duration-s", "15"]);
+    standby.wait_for(PATIENCE, |line| line.contains("standing_by"));
+    first.signal(Signal::SIGSTOP);
+    standby.wait_for(PATIENCE, |line| line.contains("leading"));
+    go(&stack);
+    assert_done_once(&stack, "handed");
+    let before = stack.status("handed");
+
+    first.signal(Signal::SIGCONT);
+    let ended = first.wait_for_exit(PATIENCE);
+    assert_eq!(ended.code(), Some(8), "{:?}", first.lines());
+    assert_eq!(stack.status("handed"), before);
+    std::fs::remove_file(stack.path("ended")).unwrap();
+    stack.submit("next", WAITING);
+    assert_done_once(&stack, "next");
+}
+
+#[test]
+fn a_worker_paused_beyond_its_message_stops_its_command_and_posts_nothing() {
+    let stack = Stack::new("paused2");
+    let _coordinator = stack.coordinator(&[]);
+    let short = [
+        ["--visibility-timeout-s", "20"],
+        ["--heartbeat-interval-s", "2"],
+        ["--kill-grace-s", "1"],
+    ]
+    .concat();
+    let first = stack.worker(&short);
+    stack.submit("zombie", WAITING);
+    counted(&stack, "started", 1);
+    first.signal(Signal::SIGSTOP);
+    let second = stack.worker(&short);
+    counted(&stack, "started", 2);
+    assert_eq!(
+        stack.lines("stopped").len(),
+        0,
+        "the paused worker cannot stop anything yet"
+    );
+
+    first.signal(Signal::SIGCONT);
+    first.wait_for(PATIENCE, |line| line.contains("ownership_lost"));
+    counted(&stack, "stopped", 1);
+    go(&stack);
+    assert_done_once(&stack, "zombie");
+    let worker = stack.status("zombie")["tasks"][0]["worker"].clone();
+    let name = format!("/{}", second.pid());
+    assert!(worker.as_str().unwrap().ends_with(&name), "{worker}");
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a real process is given real time"
+)]
+fn a_worker_that_is_told_to_go_hands_its_task_on_at_once() {
+    let stack = Stack::new("drained1");
+    let _coordinator = stack.coordinator(&[]);
+    let drain = ["--drain-timeout-s", "1", "--kill-grace-s", "2"];
+    let mut first = stack.worker(&drain);
+    stack.submit("handed", WAITING);
+    counted(&stack, "started", 1);
+    let _second = stack.worker(&["--max-idle-backoff-s", "1"]);
+    let told = Instant::now();
+    first.signal(Signal::SIGTERM);
+    assert_eq!(
+        first.wait_for_exit(PATIENCE).code(),
+        Some(0),
+        "{:?}",
+        first.lines()
+    );
+    counted(&stack, "stopped", 1);
+    counted(&stack, "started", 2);
+    assert!(
+        told.elapsed() < Duration::from_secs(40),
+        "the time-out of the message is 60 s"
+    );
+    go(&stack);
+    assert_done_once(&stack, "handed");
+}
