@@ -487,6 +487,26 @@ fn a_workflow_goes_through_all_commands_on_the_emulator() {
         "{listed}"
     );
 
+    let retry = ["retry", "bad", "--wait-s", "30", "--output", "json"];
+    let retry = || {
+        command(retry)
+            .envs(stage.envs())
+            .stdout(Stdio::piped())
+            .spawn()
+    };
+    let crowd: Vec<_> = (0..24).map(|_| retry().unwrap()).collect();
+    let mut applied = 0;
+    for one in crowd {
+        let output = one.wait_with_output().unwrap();
+        if code(&output) == 0 {
+            assert_eq!(json(&output)["answer"], "applied");
+            applied += 1;
+        } else {
+            assert_error(&output, 7, "conflict");
+        }
+    }
+    assert!(applied > 0, "one of them won");
+
     stage.json(&["submit", &folder.file("slow.yaml"), "--id", "slow"]);
     let mut watch = stage.start(&["watch", "slow"]);
     watch.wait_for(LONG, |line| {
