@@ -232,6 +232,11 @@ fn errors_are_one_json_object_on_stdout() {
     let output = workflow(&["run", &invalid, "--output", "json"]);
     assert_error(&output, 3, "invalid_definition");
     assert!(json(&output)["error"]["problems"][0]["diagnostics"].is_array());
+    let validated = text(&workflow(&["validate", &invalid, "--output", "json"]).stdout);
+    assert!(
+        text(&output.stdout).contains(validated.trim()),
+        "the problems are as `validate` prints them: {output:?}"
+    );
     assert_error(
         &workflow(&["run", "/nowhere", "--output", "json"]),
         4,
@@ -269,16 +274,87 @@ fn an_empty_variable_counts_as_unset_and_a_flag_wins_over_it() {
     let (_, told) = run("WORKFLOW_WORKER_SLOTS", "", &worker);
     assert!(told.contains("no store is named"), "{told}");
     let (_, told) = run("WORKFLOW_WORKER_SLOTS", "many", &worker);
-    assert!(told.contains("--slots"), "{told}");
+    assert!(told.contains("'WORKFLOW_WORKER_SLOTS (--slots)'"), "{told}");
+    let by_flag = [&worker[..], &["--slots", "many"]].concat();
+    let (_, told) = run("WORKFLOW_WORKER_SLOTS", "3", &by_flag);
+    assert!(!told.contains("WORKFLOW_WORKER_SLOTS"), "{told}");
     let (_, told) = run("WORKFLOW_WORKER_HEARTBEAT_INTERVAL_S", "59", &worker);
     assert!(told.contains("no store is named"), "the flag wins: {told}");
     let (_, told) = run("WORKFLOW_WORKER_HEARTBEAT_INTERVAL_S", "59", &["worker"]);
-    assert!(told.contains("--heartbeat-interval-s"), "{told}");
+    assert!(
+        told.contains("WORKFLOW_WORKER_HEARTBEAT_INTERVAL_S sets `--heartbeat-interval-s`"),
+        "{told}"
+    );
     let (_, told) = run("JOBQ_COMPLETION_BATCH_SIZE", "99", &["coordinator"]);
     assert!(
-        told.contains("--batch-size"),
+        told.contains("JOBQ_COMPLETION_BATCH_SIZE (--batch-size)"),
         "the second name is read: {told}"
     );
+}
+
+#[test]
+fn a_value_that_begins_with_a_dash_is_refused_by_the_name_of_its_variable() {
+    let output = command(["coordinator", "--output", "json"])
+        .env("WORKFLOW_COORDINATOR_MAX_OUTSTANDING", "-1")
+        .output()
+        .unwrap();
+    assert_error(&output, 2, "usage");
+    let message = json(&output)["error"]["message"].to_string();
+    assert!(
+        message.contains("WORKFLOW_COORDINATOR_MAX_OUTSTANDING"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_log_filter_that_is_none_is_told_with_its_setting() {
+    let folder = Folder::new();
+    let output = command(["validate", &folder.file("good.yaml")])
+        .env("WORKFLOW_LOG", "[[[")
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 0);
+    let told = text(&output.stderr);
+    assert!(
+        told.starts_with("warning: ") && told.contains("WORKFLOW_LOG"),
+        "{told}"
+    );
+    assert_eq!(told.lines().count(), 1, "{told}");
+}
+
+#[test]
+fn errors_about_values_name_each_value_once() {
+    let folder = Folder::new();
+    let output = workflow(&["submit", &folder.file("good.yaml"), "--id", "a\"b"]);
+    assert_eq!(code(&output), 2);
+    let told = text(&output.stderr);
+    assert_eq!(told.matches("a\"b").count(), 1, "{told}");
+    assert!(!told.contains("a\\\"b"), "{told}");
+    let output = workflow(&["run", &folder.file("good.yaml"), "--slots", "0"]);
+    assert_eq!(code(&output), 2);
+    let told = text(&output.stderr);
+    assert!(told.contains("0 is not in 1..=65535"), "{told}");
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_told_while_it_is_waited_for() {
+    let dead = "DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey=Zm9v;BlobEndpoint=http://127.0.0.1:9/devstoreaccount1;QueueEndpoint=http://127.0.0.1:9/devstoreaccount1;TableEndpoint=http://127.0.0.1:9/devstoreaccount1";
+    let list = ["list", "--store", "abc", "--output", "json"];
+    let envs = [("AZURE_STORAGE_CONNECTION_STRING", dead)];
+    let quiet = command([&list[..], &["-q"]].concat())
+        .envs(envs)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = Process::start(&list, &envs);
+    told.wait_for(LONG, |line| {
+        line.contains("not reachable, trying again for 10 s")
+    });
+    assert_eq!(told.wait_for_exit(LONG).code(), Some(6));
+    let quiet = quiet.wait_with_output().unwrap();
+    assert_error(&quiet, 6, "unreachable");
+    assert!(quiet.stderr.is_empty(), "{quiet:?}");
 }
 
 #[test]
@@ -411,6 +487,26 @@ fn a_workflow_goes_through_all_commands_on_the_emulator() {
         "{listed}"
     );
 
+    let retry = ["retry", "bad", "--wait-s", "30", "--output", "json"];
+    let retry = || {
+        command(retry)
+            .envs(stage.envs())
+            .stdout(Stdio::piped())
+            .spawn()
+    };
+    let crowd: Vec<_> = (0..24).map(|_| retry().unwrap()).collect();
+    let mut applied = 0;
+    for one in crowd {
+        let output = one.wait_with_output().unwrap();
+        if code(&output) == 0 {
+            assert_eq!(json(&output)["answer"], "applied");
+            applied += 1;
+        } else {
+            assert_error(&output, 7, "conflict");
+        }
+    }
+    assert!(applied > 0, "one of them won");
+
     stage.json(&["submit", &folder.file("slow.yaml"), "--id", "slow"]);
     let mut watch = stage.start(&["watch", "slow"]);
     watch.wait_for(LONG, |line| {
@@ -421,6 +517,11 @@ fn a_workflow_goes_through_all_commands_on_the_emulator() {
 
     let doctor = stage.run(&["doctor", "--output", "json"]);
     assert_eq!(code(&doctor), 0, "{}", text(&doctor.stdout));
+    let idle = ["worker", "--idle-timeout-s", "0.1", "--output", "json"];
+    assert_eq!(
+        text(&stage.run(&idle).stdout),
+        "{\"succeeded\":0,\"failed\":0,\"cancelled\":0,\"interrupted\":0}\n"
+    );
     for process in [&mut worker, &mut coordinator] {
         process.signal(Signal::SIGTERM);
         assert_eq!(process.wait_for_exit(LONG).code(), Some(0));

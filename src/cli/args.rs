@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::builder::BoolishValueParser;
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 use super::coordinator::CoordinatorArgs;
@@ -21,7 +22,7 @@ use super::validate::ValidateArgs;
 use super::watch::WatchArgs;
 use super::worker::WorkerArgs;
 use super::{cancel::CancelArgs, retry::RetryArgs};
-use crate::definition::WorkflowId;
+use crate::definition::{QueueName, WorkflowId};
 use crate::env::real;
 
 /// Runs DAG-shaped batch pipelines with nothing but an Azure storage account
@@ -137,8 +138,18 @@ impl Command {
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Target {
     /// The workflow
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = workflow_id)]
     pub(super) id: WorkflowId,
+}
+
+/// Reads an id; the error says the rule alone, since what is around it names the value.
+pub(super) fn workflow_id(text: &str) -> Result<WorkflowId, String> {
+    WorkflowId::new(text).map_err(|error| error.rule.to_owned())
+}
+
+/// Reads the name of a queue, as [`workflow_id`].
+pub(super) fn queue_name(text: &str) -> Result<QueueName, String> {
+    QueueName::new(text).map_err(|error| error.rule.to_owned())
 }
 
 /// Variables with a second name, which counts where the first is not set.
@@ -195,7 +206,60 @@ pub(super) fn parse(args: &[OsString]) -> Result<Cli, Refused> {
     let parsed = command()
         .try_get_matches_from(args)
         .and_then(|matches| Cli::from_arg_matches(&matches));
-    parsed.map_err(|error| Refused { error, json })
+    parsed.map_err(|mut error| {
+        if let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg)
+            && let Some(flag) = arg.split_whitespace().next()
+            && let Some(variable) = variable_of(args, flag)
+        {
+            let named = ContextValue::String(format!("{variable} ({flag})"));
+            error.insert(ContextKind::InvalidArg, named);
+        }
+        Refused { error, json }
+    })
+}
+
+/// The variable that gave `flag` its value; none if the command line did.
+fn variable_of(args: &[OsString], flag: &str) -> Option<String> {
+    let long = flag.strip_prefix("--")?;
+    let is_given = args.iter().any(|arg| {
+        let arg = arg.to_string_lossy();
+        arg.strip_prefix(flag)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    });
+    if is_given {
+        return None;
+    }
+    let command = command();
+    let sub = args
+        .iter()
+        .find_map(|arg| command.find_subcommand(arg.to_str()?));
+    let mut known = sub
+        .into_iter()
+        .flat_map(clap::Command::get_arguments)
+        .chain(command.get_arguments());
+    let name = known.find(|arg| arg.get_long() == Some(long))?.get_env()?;
+    let name = name.to_str()?;
+    real::var(name).map(|_| name.to_owned())
+}
+
+/// Says in an error about flags which of them variables have set.
+pub(super) fn name_variables(error: CliError, args: &[OsString]) -> CliError {
+    let CliError::Told(mut told) = error else {
+        return error;
+    };
+    if told.exit == Exit::Usage {
+        let message = told.message.clone();
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let mut flags: Vec<&str> = message.split(|c| !is_part(c)).collect();
+        flags.retain(|word| word.starts_with("--"));
+        flags.dedup();
+        for flag in flags {
+            if let Some(variable) = variable_of(args, flag) {
+                told.message = format!("{}; {variable} sets `{flag}`", told.message);
+            }
+        }
+    }
+    CliError::Told(told)
 }
 
 /// The command with its variables: an empty one counts as unset, some have a second name.

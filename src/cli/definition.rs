@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io;
 
+use anyhow::Context as _;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::value::to_raw_value;
 
 use super::Context;
 use super::error::CliError;
@@ -89,7 +90,8 @@ pub(super) fn read_all(
     let bad: Vec<&Checked> = checked.iter().filter(|c| c.result.is_err()).collect();
     if !bad.is_empty() {
         let values: Vec<_> = bad.iter().map(|checked| checked.json()).collect();
-        let values = json!(values);
+        // Kept as text: a tree of values would sort the fields.
+        let values = to_raw_value(&values).context("the problems are no JSON")?;
         let text = bad.iter().map(|checked| checked.text(colour)).collect();
         let what = match bad[..] {
             [one] => format!("`{}` is not a valid definition", one.source.name()),

@@ -1,7 +1,7 @@
 //! A command that came to nothing: what happened, what to do next, and the exit code.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::exit::Exit;
 use crate::client::ClientError;
@@ -26,7 +26,7 @@ pub(super) struct Told {
     pub(super) message: String,
     pub(super) help: Option<String>,
     /// Problems of definitions, as values, and as text ready to show.
-    pub(super) problems: Option<(Value, String)>,
+    pub(super) problems: Option<(Box<RawValue>, String)>,
 }
 
 /// `{"error": {"kind", "message", "help"}}`
@@ -41,7 +41,7 @@ struct Fields<'a> {
     message: &'a str,
     help: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    problems: Option<&'a Value>,
+    problems: Option<&'a RawValue>,
 }
 
 impl Told {
@@ -52,7 +52,7 @@ impl Told {
                 kind: self.exit.word(),
                 message: &self.message,
                 help: self.help.as_deref(),
-                problems: self.problems.as_ref().map(|(values, _)| values),
+                problems: self.problems.as_ref().map(|(values, _)| &**values),
             },
         }
     }
@@ -83,7 +83,7 @@ impl CliError {
         self
     }
 
-    pub(super) fn problems(mut self, values: Value, text: String) -> Self {
+    pub(super) fn problems(mut self, values: Box<RawValue>, text: String) -> Self {
         if let Self::Told(told) = &mut self {
             told.problems = Some((values, text));
         }
@@ -129,20 +129,18 @@ impl From<StoreError> for CliError {
 
 impl From<ReadError> for CliError {
     fn from(error: ReadError) -> Self {
-        let help = match &error {
-            ReadError::Store(_) => None,
+        let message = error.to_string();
+        let help = match error {
+            ReadError::Store(error) => return error.into(),
             ReadError::Decode {
                 source: DecodeError::Newer { .. },
                 ..
-            } => Some("use a newer `workflow`"),
-            ReadError::Decode { .. } => Some("run `workflow doctor` to see what else is damaged"),
-        };
-        match (error, help) {
-            (ReadError::Store(error), _) => error.into(),
-            (error, help) => {
-                Self::internal(error.to_string()).help(help.unwrap_or("run `workflow doctor`"))
+            } => "use a newer `workflow`",
+            ReadError::Decode { .. } => {
+                "restore it from a copy or from its soft-deleted version, or submit the workflow anew under another id"
             }
-        }
+        };
+        Self::new(Exit::Unreadable, message).help(help)
     }
 }
 
@@ -160,8 +158,8 @@ impl From<ClientError> for CliError {
                 );
                 Self::new(Exit::NotFound, message).help(help)
             }
-            ClientError::Nothing { .. } => Self::new(Exit::NotFound, message)
-                .help("run `workflow status ID` to see where it stands"),
+            ClientError::Nothing { id, .. } => Self::new(Exit::NotFound, message)
+                .help(format!("run `workflow status {id}` to see where it stands")),
             ClientError::Taken(_) => Self::new(Exit::Conflict, message)
                 .help("choose another `--id`, or leave it out to get a new one"),
             ClientError::Refused { id, .. } => Self::new(Exit::Conflict, message)

@@ -5,8 +5,10 @@
 pub enum Exit {
     /// Done.
     Ok,
-    /// Something that should not happen: a fault of ours, or data that cannot be read.
+    /// Something that should not happen: a fault of ours.
     Internal,
+    /// Something stored is damaged, or a newer version wrote it.
+    Unreadable,
     /// The command line is wrong.
     Usage,
     /// The definition is wrong.
@@ -39,7 +41,7 @@ impl Exit {
     pub const fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
-            Self::Internal => 1,
+            Self::Internal | Self::Unreadable => 1,
             Self::Usage => 2,
             Self::InvalidDefinition => 3,
             Self::NotFound => 4,
@@ -61,6 +63,7 @@ impl Exit {
         match self {
             Self::Ok => "ok",
             Self::Internal => "internal",
+            Self::Unreadable => "unreadable",
             Self::Usage => "usage",
             Self::InvalidDefinition => "invalid_definition",
             Self::NotFound => "not_found",
@@ -86,6 +89,7 @@ mod tests {
         let pinned = [
             (Exit::Ok, 0, "ok"),
             (Exit::Internal, 1, "internal"),
+            (Exit::Unreadable, 1, "unreadable"),
             (Exit::Usage, 2, "usage"),
             (Exit::InvalidDefinition, 3, "invalid_definition"),
             (Exit::NotFound, 4, "not_found"),

@@ -7,7 +7,7 @@ use tracing_subscriber::filter::{EnvFilter, LevelFilter, filter_fn};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 
 use super::args::Global;
-use super::print::Colour;
+use super::print::{Colour, clean, note};
 
 /// Starts logging. A process that runs long says what it does; a command only what goes wrong.
 pub(super) fn init(global: &Global, runs_long: bool) {
@@ -30,9 +30,17 @@ fn filter(global: &Global, runs_long: bool) -> EnvFilter {
         (false, 1) => LevelFilter::DEBUG,
         (false, _) => LevelFilter::TRACE,
     };
-    EnvFilter::builder()
-        .with_default_directive(level.into())
-        .parse_lossy(global.log.as_deref().unwrap_or(""))
+    let builder = || EnvFilter::builder().with_default_directive(level.into());
+    let Some(wanted) = global.log.as_deref() else {
+        return builder().parse_lossy("");
+    };
+    builder().parse(wanted).unwrap_or_else(|error| {
+        note(&format!(
+            "warning: `--log`, or WORKFLOW_LOG, is left out of account: `{}` is no filter: {error}",
+            clean(wanted)
+        ));
+        builder().parse_lossy("")
+    })
 }
 
 /// Ours at any level, that of others only from `info` up, whatever `--log` says.

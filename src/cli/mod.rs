@@ -64,13 +64,13 @@ struct Context {
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let exit = match args::parse(&args) {
-        Ok(cli) => execute(cli),
+        Ok(cli) => execute(cli, &args),
         Err(refused) => refused.report(),
     };
     ExitCode::from(exit.code())
 }
 
-fn execute(cli: Cli) -> Exit {
+fn execute(cli: Cli, args: &[OsString]) -> Exit {
     let Cli { global, command } = cli;
     let mut printer = Printer::new(global.output, global.color);
     log::init(&global, command.runs_long());
@@ -92,7 +92,10 @@ fn execute(cli: Cli) -> Exit {
     runtime.shutdown_background();
     match outcome {
         Ok(exit) => exit,
-        Err(error) => context.printer.error(&error),
+        Err(error) => {
+            let error = args::name_variables(error, args);
+            context.printer.error(&error)
+        }
     }
 }
 

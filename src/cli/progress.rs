@@ -157,10 +157,10 @@ pub(super) fn summary_line(summary: &Summary, colour: bool) -> String {
         format!("{name} ({})", summary.workflow_id)
     };
     let mut line = format!(
-        "{shown}: {}, {} of {} tasks ended ({})",
+        "{shown}: {}, {} of {} ended ({})",
         status(summary.status, colour),
         summary.counts.ended(),
-        summary.total,
+        tasks_text(summary.total),
         counts_text(&summary.counts, |_| false)
     );
     if let Some(reason) = &summary.reason {
@@ -168,6 +168,14 @@ pub(super) fn summary_line(summary: &Summary, colour: bool) -> String {
         line.push_str(&clean(reason));
     }
     line
+}
+
+/// `1 task`, `7 tasks`
+pub(super) fn tasks_text(count: impl TryInto<u64>) -> String {
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => "1 task".to_owned(),
+        n => format!("{n} tasks"),
+    }
 }
 
 /// `completed 3, pending 194`, without the states in `but`… unless nothing else is left.

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use super::args::Format;
+use super::args::{Format, workflow_id};
 use super::error::CliError;
 use super::logs::safe;
 use super::print::{clean, note};
@@ -23,11 +23,11 @@ pub(super) struct RunArgs {
     #[arg(value_name = "FILE")]
     file: String,
     /// The id of the workflow, as tasks see it; a new one without it
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = workflow_id)]
     id: Option<WorkflowId>,
     /// Tasks run at once [default: two for each processor]
-    #[arg(long, value_name = "N")]
-    slots: Option<NonZeroU16>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    slots: Option<u16>,
 }
 
 /// Runs one workflow in this process, on a store in memory, and ends by how it ends.
@@ -39,7 +39,10 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Outcome {
     let interrupts = Interrupts::listen(&context.env)?;
     let options = Options {
         id: args.id,
-        slots: args.slots.unwrap_or_else(default_slots),
+        slots: args
+            .slots
+            .and_then(NonZeroU16::new)
+            .unwrap_or_else(default_slots),
         stop: interrupts.first.clone(),
         kill: interrupts.second.clone(),
     };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::args::workflow_id;
 use super::error::CliError;
 use super::exit::Exit;
 use super::print::note;
@@ -25,7 +26,7 @@ pub(super) struct SubmitArgs {
     #[arg(long, value_name = "LIST")]
     files_from: Option<String>,
     /// The id of the workflow; a new one that sorts by time without it
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = workflow_id)]
     id: Option<WorkflowId>,
     /// Follow the workflows to their end, and end by how they end
     #[arg(long)]

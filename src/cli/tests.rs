@@ -3,6 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::args::command;
+use super::error::CliError;
+use super::exit::Exit;
+use crate::protocol::ReadError;
+use crate::record::DecodeError;
 
 /// Variables that tasks are given.
 const OF_TASKS: [&str; 5] = [
@@ -58,5 +62,23 @@ fn each_flag_of_a_service_has_a_variable_of_its_name() {
             names.insert(own);
         }
         assert!(names.len() >= 12, "{names:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_has_a_kind_of_its_own_and_is_named() {
+    let newer = DecodeError::Newer { found: 9, known: 1 };
+    let damaged = DecodeError::Nonsense {
+        what: "runtime blob",
+        why: "no JSON".to_owned(),
+    };
+    for (source, help) in [(newer, "newer `workflow`"), (damaged, "restore it")] {
+        let place = "p-workflows/w.json".to_owned();
+        let CliError::Told(told) = ReadError::Decode { place, source }.into() else {
+            panic!("it is told");
+        };
+        assert_eq!((told.exit, told.exit.code()), (Exit::Unreadable, 1));
+        assert!(told.message.contains("`p-workflows/w.json`"), "{told:?}");
+        assert!(told.help.as_ref().unwrap().contains(help), "{told:?}");
     }
 }

@@ -3,6 +3,7 @@
 use super::error::CliError;
 use super::exit::Exit;
 use super::print::{Ink, note, paint};
+use super::progress::tasks_text;
 use super::{Context, Outcome, definition};
 
 /// Arguments of `validate`.
@@ -33,7 +34,7 @@ pub(super) fn validate(context: &mut Context, args: &ValidateArgs) -> Outcome {
             let line = match &checked.result {
                 Ok(definition) => {
                     let ok = paint(colour.stdout, Ink::Green, "ok");
-                    format!("{name}: {ok}, {} tasks", definition.tasks.len())
+                    format!("{name}: {ok}, {}", tasks_text(definition.tasks.len()))
                 }
                 Err(()) => format!("{name}: {}", paint(colour.stdout, Ink::Red, "invalid")),
             };

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde::Serialize;
 
+use super::args::queue_name;
 use super::error::CliError;
 use super::exit::Exit;
 use super::open::{self, Opened};
@@ -26,7 +27,8 @@ pub(super) struct WorkerArgs {
         env = "WORKFLOW_WORKER_QUEUE",
         value_name = "QUEUE",
         default_value = "default",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = queue_name
     )]
     queue: Vec<QueueName>,
     /// Tasks run at once
@@ -112,6 +114,15 @@ impl WorkerArgs {
     }
 }
 
+/// What a worker did, as a value.
+#[derive(Debug, Serialize)]
+struct SummaryJson {
+    succeeded: u64,
+    failed: u64,
+    cancelled: u64,
+    interrupted: u64,
+}
+
 /// Works until a signal, or until it was idle for long: the first signal ends it in order, the second at once.
 pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
     let config = args.config();
@@ -135,12 +146,12 @@ pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
     let summary = worker::run(env, store, layout, config, executor, stop, observer).await;
     let summary = summary.map_err(|error| CliError::internal(error.to_string()))?;
     if context.is_json() {
-        context.printer.json(&json!({
-            "succeeded": summary.succeeded,
-            "failed": summary.failed,
-            "cancelled": summary.cancelled,
-            "interrupted": summary.interrupted,
-        }))?;
+        context.printer.json(&SummaryJson {
+            succeeded: summary.succeeded,
+            failed: summary.failed,
+            cancelled: summary.cancelled,
+            interrupted: summary.interrupted,
+        })?;
     }
     if interrupts.second.is_cancelled() {
         return Ok(interrupts.exit());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::client::control::Ask;
+use crate::client::control::{Ask, Seen};
 use crate::client::{Answer, Client, ClientError, Result, TRIES_MAX};
 use crate::definition::WorkflowId;
 use crate::engine::{Generation, Status};
@@ -50,11 +50,8 @@ impl Client {
                 control_seq: found.record.control_seq,
             };
             let request = self.send(id, ask).await?;
-            // The coordinator may have met the flag before the message, and then refuses the message.
-            let met = |runtime: &RuntimeRecord| {
-                runtime.generation == generation && runtime.cancel.is_some()
-            };
-            return self.answer(id, request, wait, met).await;
+            let seen = |runtime: &RuntimeRecord| seen(generation, runtime);
+            return self.answer(id, request, wait, seen).await;
         }
         Err(ClientError::Contended(id.clone()))
     }
@@ -71,6 +68,19 @@ impl Client {
         read_row(&self.store, &self.layout, id)
             .await?
             .ok_or_else(missing)
+    }
+}
+
+/// The coordinator may have met the flag before the message, and then refuses the message: what counts is the cancel in the state.
+pub(super) fn seen(asked: Generation, runtime: &RuntimeRecord) -> Seen {
+    if runtime.generation > asked {
+        Seen::Passed("it was retried meanwhile")
+    } else if runtime.generation == asked && runtime.cancel.is_some() {
+        Seen::Met
+    } else if runtime.generation == asked && runtime.status.is_final() {
+        Seen::Passed("it ended meanwhile")
+    } else {
+        Seen::Open
     }
 }
 

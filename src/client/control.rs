@@ -26,6 +26,17 @@ pub(super) struct Ask {
     pub(super) control_seq: ControlSeq,
 }
 
+/// What a state tells of a request, apart from the answer in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// The wish is fulfilled, whoever asked first.
+    Met,
+    /// It has gone on: the request was refused, or will be when its turn comes. This is why.
+    Passed(&'static str),
+    /// Nothing yet.
+    Open,
+}
+
 impl Client {
     /// Sends a request and returns its id.
     pub(super) async fn send(&self, id: &WorkflowId, ask: Ask) -> Result<Uuid> {
@@ -58,30 +69,31 @@ impl Client {
         Ok(request_id)
     }
 
-    /// Waits for the answer; `met` tells whether a state shows the wish fulfilled without one.
+    /// Waits for the answer. `seen` judges a state without one: only the last answers are kept, so that of many requests at once
+    /// some never find theirs.
     pub(super) async fn answer(
         &self,
         id: &WorkflowId,
         request_id: Uuid,
         wait: Duration,
-        met: impl Fn(&RuntimeRecord) -> bool,
+        seen: impl Fn(&RuntimeRecord) -> Seen,
     ) -> Result<Answer> {
         let start = self.env.mono();
         loop {
             match read_runtime(&self.store, &self.layout, id).await {
                 Ok(Some(found)) => {
-                    if met(&found.record) {
-                        return Ok(Answer::Applied);
-                    }
+                    let refused = |why: &str| ClientError::Refused {
+                        id: id.clone(),
+                        why: format!("was left as it is: {why}"),
+                    };
+                    let seen = seen(&found.record);
                     let mut results = found.record.control_results.into_iter();
-                    if let Some(result) = results.find(|result| result.request_id == request_id) {
-                        return match result.refused {
-                            None => Ok(Answer::Applied),
-                            Some(why) => Err(ClientError::Refused {
-                                id: id.clone(),
-                                why,
-                            }),
-                        };
+                    let own = results.find(|result| result.request_id == request_id);
+                    match (seen, own.map(|result| result.refused)) {
+                        (Seen::Met, _) | (_, Some(None)) => return Ok(Answer::Applied),
+                        (_, Some(Some(why))) => return Err(refused(&why)),
+                        (Seen::Passed(why), None) => return Err(refused(why)),
+                        (Seen::Open, None) => {}
                     }
                 }
                 Ok(None) => {}

@@ -48,6 +48,7 @@ impl Client {
             .and_then(last_report(found.state))
         else {
             return Err(ClientError::Nothing {
+                id: id.clone(),
                 task: task.to_owned(),
                 why: format!("has no output: it is `{}`", found.state),
             });
@@ -60,7 +61,7 @@ impl Client {
                 let of = self
                     .layout
                     .execution(id, run, found.name, attempt_no, &report.token);
-                Some(self.fetch(task, &of.output()).await?)
+                Some(self.fetch(id, task, &of.output()).await?)
             }
         };
         Ok(TaskOutput { attempt_no, json })
@@ -75,6 +76,7 @@ impl Client {
         let found = self.find(&stage, task)?;
         let Some((attempt_no, report)) = found.detail.and_then(last_report(found.state)) else {
             return Err(ClientError::Nothing {
+                id: id.clone(),
                 task: task.to_owned(),
                 why: format!(
                     "has no log: it is `{}`, and no attempt of it has ended",
@@ -87,7 +89,7 @@ impl Client {
             let of = self
                 .layout
                 .execution(id, run, found.name, attempt_no, &report.token);
-            Some(self.fetch(task, &of.log()).await?)
+            Some(self.fetch(id, task, &of.log()).await?)
         } else {
             None
         };
@@ -126,9 +128,10 @@ impl Client {
         })
     }
 
-    async fn fetch(&self, task: &str, path: &BlobPath) -> Result<Bytes> {
+    async fn fetch(&self, id: &WorkflowId, task: &str, path: &BlobPath) -> Result<Bytes> {
         let blob = self.store.blobs.get(path).await?;
         let blob = blob.ok_or_else(|| ClientError::Nothing {
+            id: id.clone(),
             task: task.to_owned(),
             why: format!("had written `{path}`, which is gone"),
         })?;

@@ -56,6 +56,8 @@ pub enum ClientError {
     /// The task has nothing of the kind asked for.
     #[error("task `{task}` {why}")]
     Nothing {
+        /// The workflow.
+        id: WorkflowId,
         /// The task.
         task: String,
         /// What there is instead.

@@ -284,13 +284,13 @@ fn task_reason(word: TaskWord, detail: &TaskDetail, names: &[&TaskName]) -> Opti
                 "task `{root}`, on which it depends, did not succeed"
             ))
         }),
-        TaskWord::Cancelled => reason.or_else(|| Some("cancelled".to_owned())),
         TaskWord::Pending
         | TaskWord::Ready
         | TaskWord::Queued
         | TaskWord::Running
         | TaskWord::Completed
-        | TaskWord::Skipped => reason,
+        | TaskWord::Skipped
+        | TaskWord::Cancelled => reason,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::client::control::Ask;
+use crate::client::control::{Ask, Seen};
 use crate::client::{Answer, Client, ClientError, Result};
 use crate::definition::WorkflowId;
 use crate::engine::TaskState;
@@ -54,8 +54,18 @@ impl Client {
             control_seq: runtime.control_seq,
         };
         let request = self.send(id, ask).await?;
-        // Only the answer tells whose retry was applied.
-        let met = |_: &RuntimeRecord| false;
-        self.answer(id, request, wait, met).await
+        self.answer(id, request, wait, |runtime| seen(&ask, runtime))
+            .await
+    }
+}
+
+/// A retry is applied only to the state it names. Whose retry moved it on is told by the answers alone; an applied one is kept
+/// longer than refused ones.
+pub(super) fn seen(ask: &Ask, runtime: &RuntimeRecord) -> Seen {
+    let is_named = runtime.generation == ask.generation && runtime.control_seq == ask.control_seq;
+    if is_named {
+        Seen::Open
+    } else {
+        Seen::Passed("another request was served meanwhile")
     }
 }

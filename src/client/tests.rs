@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::client::control::{Ask, Seen};
 use crate::client::{Answer, Client, ClientError, TaskWord};
 use crate::definition::{Definition, Source, TaskName, WorkflowId, parse};
 use crate::engine::{
@@ -519,7 +520,7 @@ async fn a_retry_names_the_state_it_saw_and_tells_the_answer() {
         answered_at: Timestamp::UNIX_EPOCH,
         refused: refused.map(str::to_owned),
     };
-    let met = |_: &RuntimeRecord| false;
+    let met = |_: &RuntimeRecord| Seen::Open;
     hand.results = vec![answer(None)];
     hand.store().await;
     let applied = client
@@ -533,7 +534,68 @@ async fn a_retry_names_the_state_it_saw_and_tells_the_answer() {
         .answer(&id("w"), asked.request_id, NO_WAIT, met)
         .await
         .unwrap_err();
-    assert!(refused.to_string().contains("another was faster"));
+    assert_eq!(
+        refused.to_string(),
+        "workflow `w` was left as it is: another was faster"
+    );
+}
+
+#[tokio::test]
+async fn a_retry_whose_answer_is_no_longer_kept_is_refused_once_the_state_has_moved_on() {
+    let client = client();
+    client.submit(&id("w"), &chain()).await.unwrap();
+    let mut hand = Hand::take_up(&client, &id("w")).await;
+    for _ in 0..2 {
+        hand.send("a");
+        hand.report("a", failure(), None);
+    }
+    hand.store().await;
+    let stage = client.stage(&id("w")).await.unwrap();
+    let before = stage.runtime.unwrap();
+    let ask = Ask {
+        action: ControlAction::Retry,
+        run_id: before.run_id,
+        generation: before.generation,
+        control_seq: before.control_seq,
+    };
+    let answer = async || {
+        let seen = |runtime: &RuntimeRecord| crate::client::retry::seen(&ask, runtime);
+        client
+            .answer(&id("w"), uuid::Uuid::from_u128(7), NO_WAIT, seen)
+            .await
+    };
+    assert_eq!(answer().await, Ok(Answer::Stored));
+    assert_eq!(hand.runtime.rerun(&mut hand.changes), Applied::Changed);
+    hand.store().await;
+    let error = answer().await.unwrap_err();
+    assert!(
+        error.to_string().contains("another request was served"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_cancel_of_what_ended_or_was_retried_meanwhile_is_refused_without_an_answer() {
+    let client = client();
+    client.submit(&id("w"), &chain()).await.unwrap();
+    let mut hand = Hand::take_up(&client, &id("w")).await;
+    for _ in 0..2 {
+        hand.send("a");
+        hand.report("a", failure(), None);
+    }
+    hand.store().await;
+    let stage = client.stage(&id("w")).await.unwrap();
+    let ended = stage.runtime.unwrap();
+    let seen = crate::client::cancel::seen;
+    let word = "it ended meanwhile";
+    assert_eq!(seen(Generation::FIRST, &ended), Seen::Passed(word));
+    assert_eq!(hand.runtime.rerun(&mut hand.changes), Applied::Changed);
+    hand.store().await;
+    let stage = client.stage(&id("w")).await.unwrap();
+    let retried = stage.runtime.unwrap();
+    let word = "it was retried meanwhile";
+    assert_eq!(seen(Generation::FIRST, &retried), Seen::Passed(word));
+    assert_eq!(seen(retried.generation, &retried), Seen::Open);
 }
 
 #[tokio::test]

@@ -221,11 +221,12 @@ impl Book {
             answered_at: env.wall(),
             refused,
         });
-        let surplus = self
-            .control_results
-            .len()
-            .saturating_sub(RuntimeRecord::CONTROL_RESULTS_MAX);
-        self.control_results.drain(..surplus);
+        if self.control_results.len() > RuntimeRecord::CONTROL_RESULTS_MAX {
+            // Whoever was refused can tell that from the state; that a request was applied, nothing but its answer tells.
+            let mut results = self.control_results.iter();
+            let refused = results.position(|result| result.refused.is_some());
+            self.control_results.remove(refused.unwrap_or(0));
+        }
         pass.changed = true;
     }
 

@@ -2,14 +2,50 @@
 
 use std::time::Duration;
 
-use super::{Check, Patient};
+use super::{Check, Patient, Verdict};
 use crate::protocol::{ReadError, leader};
 
 /// What was found, and whether somebody leads.
 #[derive(Debug)]
 pub(super) struct Found {
-    pub(super) checks: Vec<Check>,
+    checks: Vec<Check>,
     pub(super) is_led: bool,
+    /// The sentinel was read: where nobody leads, that is certain.
+    is_certain: bool,
+}
+
+impl Found {
+    /// Without the container of the sentinel there is nothing to look at.
+    pub(super) fn unseen(container: &str) -> Self {
+        Self {
+            checks: vec![Check::warn(
+                "coordinator",
+                format!("not looked at, since `{container}` cannot be read"),
+                "see above",
+            )],
+            is_led: false,
+            is_certain: false,
+        }
+    }
+}
+
+/// The checks, once it is known how many workflows are unfinished: while there are some, somebody must lead.
+pub(super) fn checks(found: Found, open: usize) -> Vec<Check> {
+    let mut checks = found.checks;
+    if let Some(check) = checks.first_mut()
+        && found.is_certain
+        && !found.is_led
+        && open > 0
+    {
+        check.status = Verdict::Problem;
+        let what = if open == 1 {
+            "1 workflow is".to_owned()
+        } else {
+            format!("{open} workflows are")
+        };
+        check.message = format!("{}; {what} unfinished", check.message);
+    }
+    checks
 }
 
 /// Counters that tell of something wrong when they are not zero.
@@ -27,14 +63,11 @@ pub(super) async fn check(patient: &Patient) -> Found {
     let found = leader(&patient.store, &patient.layout).await;
     let (record, leader, leased) = match found {
         Ok(Some(found)) => found,
-        Ok(None) => return alone(Check::warn(NAME, "none has ever led here", START)),
-        Err(ReadError::Store(error)) => return alone(Check::refused(NAME, &error)),
+        Ok(None) => return alone(Check::warn(NAME, "none has ever led here", START), true),
+        Err(ReadError::Store(error)) => return alone(Check::refused(NAME, &error), false),
         Err(error @ ReadError::Decode { .. }) => {
-            return alone(Check::problem(
-                NAME,
-                error.to_string(),
-                "delete this blob while no coordinator runs; the next one makes it anew",
-            ));
+            let help = "delete this blob while no coordinator runs; the next one makes it anew";
+            return alone(Check::problem(NAME, error.to_string(), help), false);
         }
     };
     let holder = leader.holder.unwrap_or_else(|| "nobody".to_owned());
@@ -46,7 +79,7 @@ pub(super) async fn check(patient: &Patient) -> Found {
                 .age
                 .saturating_sub(Duration::from_secs(record.led_for_s)))
         );
-        return alone(Check::warn(NAME, message, START));
+        return alone(Check::warn(NAME, message, START), true);
     }
     let mut checks = vec![Check::ok(
         NAME,
@@ -81,13 +114,15 @@ pub(super) async fn check(patient: &Patient) -> Found {
     Found {
         checks,
         is_led: true,
+        is_certain: true,
     }
 }
 
-fn alone(check: Check) -> Found {
+fn alone(check: Check, is_certain: bool) -> Found {
     Found {
         checks: vec![check],
         is_led: false,
+        is_certain,
     }
 }
 

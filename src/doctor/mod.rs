@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. Every check ends in a [`Check`]: a fault of the store is a finding, never an error of the examination.
 //! 2. What costs grows with what is unfinished, not with what was ever run.
-//! 3. Ages are told by the service's clock alone.
+//! 3. Ages are told by the service's clock, but for that of a waiting task, which its text says.
+//! 4. What is missing or does not answer keeps only what needs it from being looked at, and that is said.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -15,6 +16,7 @@ use crate::store::{Kind, Store, StoreError};
 mod coordinator;
 mod poison;
 mod services;
+mod stuck;
 mod workflows;
 
 #[cfg(test)]
@@ -119,15 +121,24 @@ pub async fn examine(patient: &Patient, fix: bool) -> Vec<Check> {
             Err(error) => Check::refused("fix", &error),
         });
     }
-    let services = services::checks(patient).await;
-    let usable = services.iter().all(|check| check.status == Verdict::Ok);
-    checks.extend(services);
-    if usable {
-        let leader = coordinator::check(patient).await;
-        checks.extend(leader.checks);
-        let (found, queues) = workflows::checks(patient, leader.is_led).await;
-        checks.extend(found);
-        checks.extend(poison::checks(patient, &queues).await);
+    let mut services = services::look(patient).await;
+    checks.append(&mut services.checks);
+    let layout = &patient.layout;
+    let has_blobs = services.has(layout.workflows().as_str());
+    let leads = has_blobs.then_some(coordinator::check(patient));
+    let leader = match leads {
+        Some(leads) => leads.await,
+        None => coordinator::Found::unseen(layout.workflows().as_str()),
+    };
+    let mut found = if has_blobs && services.has(layout.index().as_str()) {
+        workflows::look(patient, leader.is_led).await
+    } else {
+        workflows::Found::unseen()
+    };
+    checks.extend(coordinator::checks(leader, found.open));
+    checks.append(&mut found.checks);
+    if services.has_queues {
+        checks.extend(poison::checks(patient, &found.queues).await);
     }
     checks
 }

@@ -9,9 +9,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Check, Patient, Verdict, examine};
 use crate::client::Client;
+use crate::client::TaskWord::{self, Completed, Pending, Queued};
 use crate::definition::{QueueName, Source, WorkflowId, parse};
+use crate::engine::{AttemptReport, Outcome};
 use crate::env::{Clock, Env, Mono, Timestamp, real};
 use crate::protocol::{Candidate, Layout, Try, try_to_lead};
+use crate::record::{
+    CompletionRecord, CompletionResult, TaskMessage, decode_message, encode_message,
+};
 use crate::store::layers::Op;
 use crate::store::layers::fault::{Fault, Faults};
 use crate::store::memory::MemoryStore;
@@ -75,18 +80,84 @@ impl Ward {
         &self.patient.layout
     }
 
+    fn client(&self) -> Client {
+        let Patient {
+            env, store, layout, ..
+        } = &self.patient;
+        Client::new(env.clone(), store.clone(), layout.clone(), "me")
+    }
+
     async fn submit(&self, id: &str) -> WorkflowId {
-        let client = Client::new(
-            self.patient.env.clone(),
-            self.store().clone(),
-            self.layout().clone(),
-            "me",
-        );
-        let text = "default_queue: gpu\ntasks: [{name: a, cmd: 'true'}]\n";
+        self.submit_text(id, "default_queue: gpu\ntasks: [{name: a, cmd: 'true'}]\n")
+            .await
+    }
+
+    async fn submit_text(&self, id: &str, text: &str) -> WorkflowId {
         let definition = parse(&Source::new("w.yaml", text)).unwrap().definition;
         let id = WorkflowId::new(id).unwrap();
-        client.submit(&id, &definition).await.unwrap();
+        self.client().submit(&id, &definition).await.unwrap();
         id
+    }
+
+    /// Lets a coordinator run until the tasks are stored with these words.
+    async fn coordinate(&self, id: &WorkflowId, words: &[TaskWord]) {
+        let Patient {
+            env, store, layout, ..
+        } = self.patient.clone();
+        let stop = CancellationToken::new();
+        let config = crate::coordinator::Config::default();
+        let service = crate::coordinator::run(env, store, layout, config, stop.clone());
+        let reached = async {
+            let mut watch = self.client().watch(id, None).await.unwrap();
+            while let Some(update) = watch.next().await.unwrap() {
+                let tasks = &update.view.tasks;
+                if tasks
+                    .iter()
+                    .map(|task| task.state)
+                    .eq(words.iter().copied())
+                {
+                    break;
+                }
+            }
+            stop.cancel();
+        };
+        let (ended, ()) = tokio::join!(service, reached);
+        ended.unwrap();
+    }
+
+    /// Executes one message of a task queue, as a worker does.
+    async fn execute(&self, queue: &str) {
+        let queue = self.layout().task_queue(&QueueName::new(queue).unwrap());
+        let queues = &self.store().queues;
+        let received = queues.receive(&queue, 1, Duration::from_secs(60)).await;
+        let message = received.unwrap().pop().expect("sent");
+        let task: TaskMessage = decode_message(&message.body).unwrap();
+        let report = AttemptReport {
+            outcome: Outcome::Succeeded,
+            token: "tok".to_owned(),
+            worker: "host/7".to_owned(),
+            started_at: None,
+            ended_at: self.patient.env.wall(),
+            exit_code: Some(0),
+            output: None,
+            has_log: false,
+            stderr_tail: None,
+        };
+        let result = CompletionResult {
+            workflow_id: task.workflow_id,
+            run_id: task.run_id,
+            generation: task.generation,
+            task: task.task,
+            attempt_no: task.attempt_no,
+            report,
+        };
+        let body = encode_message(&CompletionRecord::of_results(vec![result]));
+        let completions = self.layout().completions();
+        queues
+            .send(completions, &body, Duration::ZERO)
+            .await
+            .unwrap();
+        queues.delete(&queue, &message.receipt).await.unwrap();
     }
 
     async fn found(&self, name: &str) -> Check {
@@ -211,35 +282,114 @@ async fn a_state_that_cannot_be_read_is_named() {
 async fn tasks_that_no_worker_takes_are_named_with_their_queue() {
     let ward = Ward::new();
     let id = ward.submit("w").await;
-    let Patient {
-        env, store, layout, ..
-    } = &ward.patient;
-    let client = Client::new(env.clone(), store.clone(), layout.clone(), "me");
-    let stop = CancellationToken::new();
-    let config = crate::coordinator::Config::default();
-    let service = crate::coordinator::run(
-        env.clone(),
-        store.clone(),
-        layout.clone(),
-        config,
-        stop.clone(),
-    );
-    let taken_up = async {
-        let mut watch = client.watch(&id, None).await.unwrap();
-        while let Some(update) = watch.next().await.unwrap() {
-            if update.view.tasks[0].state == crate::client::TaskWord::Queued {
-                break;
-            }
-        }
-        stop.cancel();
-    };
-    let (ended, ()) = tokio::join!(service, taken_up);
-    ended.unwrap();
+    ward.coordinate(&id, &[Queued]).await;
     assert_eq!(ward.found("stuck tasks").await.status, Verdict::Ok);
     ward.clock.leap(400);
     let check = ward.found("stuck tasks").await;
     assert_eq!(check.status, Verdict::Problem);
+    assert!(
+        check
+            .message
+            .contains("1 task on queue `gpu`, `a` for 6 min"),
+        "{check:?}"
+    );
+}
+
+const TWO_QUEUES: &str = "default_queue: cpu\ntasks:
+  - {name: a, cmd: 'true', queue: gpu}
+  - {name: b, cmd: 'true'}
+  - {name: c, cmd: 'true', depends_on: [b]}
+";
+
+#[tokio::test]
+async fn a_stuck_task_is_found_beside_others_that_move() {
+    let ward = Ward::new();
+    let id = ward.submit_text("w", TWO_QUEUES).await;
+    ward.coordinate(&id, &[Queued, Queued, Pending]).await;
+    ward.clock.leap(400);
+    // The sibling's end is stored now, which says nothing of the task on the other queue.
+    ward.execute("cpu").await;
+    ward.coordinate(&id, &[Queued, Completed, Queued]).await;
+    let check = ward.found("stuck tasks").await;
+    assert_eq!(check.status, Verdict::Problem);
     assert!(check.message.contains("queue `gpu`"), "{check:?}");
+    assert!(
+        !check.message.contains("queue `cpu`"),
+        "`c` is new: {check:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_task_that_waits_in_line_on_a_served_queue_is_not_stuck() {
+    let ward = Ward::new();
+    let text = "default_queue: cpu\ntasks:\n  - {name: a, cmd: 'true'}\n  - {name: b, cmd: 'true'}\n  - {name: c, cmd: 'true', depends_on: [a, b]}\n";
+    let id = ward.submit_text("w", text).await;
+    ward.coordinate(&id, &[Queued, Queued, Pending]).await;
+    ward.clock.leap(400);
+    assert_eq!(ward.found("stuck tasks").await.status, Verdict::Problem);
+    ward.execute("cpu").await;
+    ward.coordinate(&id, &[Completed, Queued, Pending]).await;
+    assert_eq!(ward.found("stuck tasks").await.status, Verdict::Ok);
+}
+
+#[tokio::test]
+async fn a_task_whose_message_is_gone_is_found() {
+    let ward = Ward::new();
+    let id = ward.submit("w").await;
+    ward.coordinate(&id, &[Queued]).await;
+    let queue = ward.layout().task_queue(&QueueName::new("gpu").unwrap());
+    let queues = &ward.store().queues;
+    let received = queues.receive(&queue, 1, Duration::from_secs(60)).await;
+    let message = received.unwrap().pop().unwrap();
+    queues.delete(&queue, &message.receipt).await.unwrap();
+    assert_eq!(ward.found("lost messages").await.status, Verdict::Ok);
+    ward.clock.leap(400);
+    let check = ward.found("lost messages").await;
+    assert_eq!(check.status, Verdict::Problem);
+    assert!(check.message.contains("`w`: 1 task"), "{check:?}");
+    assert_eq!(ward.found("stuck tasks").await.status, Verdict::Ok);
+}
+
+#[tokio::test]
+async fn what_is_stuck_is_found_also_when_another_resource_is_missing() {
+    let ward = Ward::new();
+    let (store, layout) = (ward.store(), ward.layout());
+    // All but the container of logs.
+    for container in [layout.workflows(), layout.outputs()] {
+        store.blobs.create_container(container).await.unwrap();
+    }
+    for table in [layout.index(), layout.claims(), layout.journal()] {
+        store.rows.create_table(table).await.unwrap();
+    }
+    for queue in [layout.completions(), layout.completions_poison()] {
+        store.queues.create_queue(queue).await.unwrap();
+    }
+    let id = ward.submit("w").await;
+    ward.coordinate(&id, &[Queued]).await;
+    ward.clock.leap(400);
+    let checks = examine(&ward.patient, false).await;
+    let status = |name: &str| {
+        let found = checks.iter().find(|check| check.name == name);
+        found.map(|check| check.status)
+    };
+    assert_eq!(status("blob storage"), Some(Verdict::Problem));
+    assert_eq!(status("stuck tasks"), Some(Verdict::Problem));
+    assert_eq!(status("poison completions"), Some(Verdict::Ok));
+}
+
+#[tokio::test]
+async fn an_unfinished_workflow_without_a_leader_is_a_problem() {
+    let ward = Ward::new();
+    ward.layout().create(ward.store()).await.unwrap();
+    assert_eq!(ward.found("coordinator").await.status, Verdict::Warn);
+    let id = ward.submit("w").await;
+    ward.coordinate(&id, &[Queued]).await;
+    let check = ward.found("coordinator").await;
+    assert_eq!(check.status, Verdict::Problem);
+    assert!(
+        check.message.contains("1 workflow is unfinished"),
+        "{check:?}"
+    );
 }
 
 #[tokio::test]

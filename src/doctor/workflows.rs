@@ -4,43 +4,66 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::coordinator::ago;
+use super::stuck::{Seen, Waits};
 use super::{Check, Patient};
 use crate::definition::QueueName;
-use crate::engine::{Status, TaskState};
-use crate::protocol::{
-    FoundClaim, FoundRow, Layout, ReadError, found, found_claim, list_claims, read_definition,
-    understand,
-};
+use crate::engine::Status;
+use crate::protocol::{FoundRow, Layout, ReadError, found, read_definition, understand};
 use crate::record::RuntimeRecord;
 use crate::store::StoreError;
 
 /// How long a submitted workflow may wait before somebody should look.
 const PENDING_MAX: Duration = Duration::from_secs(60);
-/// How long a state may stand still with tasks that should move.
-const STILL_MAX: Duration = Duration::from_secs(300);
 /// Workflows named in one finding.
 const NAMED_MAX: usize = 5;
 
+/// What was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) checks: Vec<Check>,
+    /// Unfinished workflows that were seen.
+    pub(super) open: usize,
+    /// The task queues that they use, and the usual one.
+    pub(super) queues: BTreeSet<QueueName>,
+}
+
+impl Found {
+    /// Without states or rows there is nothing to look at.
+    pub(super) fn unseen() -> Self {
+        let message = "not looked at, since states or index cannot be read";
+        Self {
+            checks: vec![Check::warn("unfinished workflows", message, "see above")],
+            open: 0,
+            queues: usual(),
+        }
+    }
+}
+
 /// What is collected over all unfinished workflows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Findings {
     open: usize,
     waiting: Vec<String>,
     unreadable: Vec<String>,
-    stuck: Vec<String>,
-    refused: Option<StoreError>,
+    waits: Waits,
     queues: BTreeSet<QueueName>,
 }
 
-/// Looks at all unfinished workflows; also tells the task queues that they use.
-pub(super) async fn checks(patient: &Patient, is_led: bool) -> (Vec<Check>, BTreeSet<QueueName>) {
-    let mut findings = Findings::default();
-    findings
-        .queues
-        .insert(QueueName::new("default").expect("a legal name"));
-    if let Err(error) = look(patient, &mut findings).await {
-        findings.refused = Some(error);
-    }
+fn usual() -> BTreeSet<QueueName> {
+    BTreeSet::from([QueueName::new("default").expect("a legal name")])
+}
+
+/// Looks at all unfinished workflows.
+pub(super) async fn look(patient: &Patient, is_led: bool) -> Found {
+    let mut findings = Findings {
+        open: 0,
+        waiting: Vec::new(),
+        unreadable: Vec::new(),
+        waits: Waits::default(),
+        queues: usual(),
+    };
+    let read = read_all(patient, &mut findings).await;
+    let open = findings.open;
     let waits = if is_led {
         "look at the coordinator's log: it looks for new workflows every 10 s"
     } else {
@@ -50,29 +73,46 @@ pub(super) async fn checks(patient: &Patient, is_led: bool) -> (Vec<Check>, BTre
         count(
             "pending workflows",
             &findings.waiting,
-            "wait longer than a minute for a coordinator",
+            "waiting longer than a minute for a coordinator",
             waits,
         ),
         count(
             "unreadable state",
             &findings.unreadable,
-            "cannot be read",
+            "of the unfinished workflows cannot be read",
             "restore the blob from a copy, or submit the workflow anew under another id",
         ),
-        count(
-            "stuck tasks",
-            &findings.stuck,
-            "have not moved for more than 5 minutes",
-            "check that a worker runs for these queues: `workflow worker --queue NAME`",
-        ),
     ];
-    if let Some(error) = &findings.refused {
-        checks.push(Check::refused("unfinished workflows", error));
-    } else {
-        let open = format!("{}", findings.open);
-        checks.push(Check::ok("unfinished workflows", open));
+    match findings.waits.judge(patient).await {
+        Ok(verdicts) => checks.extend([
+            count(
+                "stuck tasks",
+                &verdicts.unserved,
+                "with tasks that have waited for more than 5 minutes on a queue where no worker was seen (since what they depend on \
+ended, by the clocks of the machines that noted it)",
+                "check that a worker with a free slot runs for these queues: `workflow worker --queue NAME`",
+            ),
+            count(
+                "lost messages",
+                &verdicts.lost,
+                "with tasks that are stored as sent while their queue is empty",
+                "run `workflow cancel ID`, then `workflow retry ID`: what has completed keeps its result",
+            ),
+        ]),
+        Err(error) => checks.push(Check::refused("stuck tasks", &error)),
     }
-    (checks, findings.queues)
+    checks.push(match read {
+        Err(error) => Check::refused("unfinished workflows", &error),
+        Ok(()) => Check::ok(
+            "unfinished workflows",
+            format!("{open}, all looked at; finished ones are not"),
+        ),
+    });
+    Found {
+        checks,
+        open,
+        queues: findings.queues,
+    }
 }
 
 fn count(name: &str, found: &[String], what: &str, help: &str) -> Check {
@@ -86,7 +126,7 @@ fn count(name: &str, found: &[String], what: &str, help: &str) -> Check {
     Check::problem(name, format!("{} {what}: {named}", found.len()), help)
 }
 
-async fn look(patient: &Patient, findings: &mut Findings) -> Result<(), StoreError> {
+async fn read_all(patient: &Patient, findings: &mut Findings) -> Result<(), StoreError> {
     let mut after = None;
     loop {
         let rows = &patient.store.rows;
@@ -127,13 +167,12 @@ async fn workflow(
             return Ok(());
         }
     };
-    let queue_of = |at: usize| {
-        let task = &definition.tasks[at];
-        task.queue.as_ref().unwrap_or(&definition.default_queue)
-    };
-    findings
-        .queues
-        .extend((0..definition.tasks.len()).map(|at| queue_of(at).clone()));
+    findings.queues.insert(definition.default_queue.clone());
+    let named = definition
+        .tasks
+        .iter()
+        .filter_map(|task| task.queue.clone());
+    findings.queues.extend(named);
     let path = patient.layout.runtime(id);
     let Some(blob) = patient.store.blobs.get(&path).await? else {
         let row = &found.row;
@@ -166,48 +205,11 @@ async fn workflow(
             return Ok(());
         }
     };
-    let still =
-        Duration::try_from(blob.read_at.duration_since(blob.changed_at)).unwrap_or_default();
-    if still <= STILL_MAX {
-        return Ok(());
-    }
-    let claimed = claimed(patient, &runtime).await?;
-    let moves = |state: &TaskState| matches!(state, TaskState::Ready | TaskState::Dispatched);
-    let waiting = states.iter().enumerate().filter(|(at, state)| {
-        moves(state) && !claimed.contains(definition.tasks[*at].name.as_str())
-    });
-    let waiting: Vec<usize> = waiting.map(|(at, _)| at).collect();
-    if let Some(first) = waiting.first() {
-        findings.stuck.push(format!(
-            "`{id}`: {} tasks for {}, as `{}` on queue `{}`, no worker seen",
-            waiting.len(),
-            ago(still),
-            definition.tasks[*first].name,
-            queue_of(*first)
-        ));
-    }
-    Ok(())
-}
-
-/// The tasks that workers hold.
-async fn claimed(
-    patient: &Patient,
-    runtime: &RuntimeRecord,
-) -> Result<BTreeSet<String>, StoreError> {
-    let mut names = BTreeSet::new();
-    let mut after = None;
-    loop {
-        let id = &runtime.workflow_id;
-        let page = list_claims(&patient.store, &patient.layout, id, after.as_ref()).await?;
-        let claims = page
-            .items
-            .into_iter()
-            .filter_map(|row| found_claim(row).ok());
-        let live = claims.filter(FoundClaim::is_live);
-        names.extend(live.map(|claim| claim.record.task.as_str().to_owned()));
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return Ok(names),
-        }
-    }
+    let seen = Seen {
+        definition: &definition,
+        runtime: &runtime,
+        states: &states,
+        blob: &blob,
+    };
+    findings.waits.add(patient, &seen).await
 }

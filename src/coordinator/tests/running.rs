@@ -111,6 +111,41 @@ async fn a_retried_workflow_runs_again_what_failed_and_keeps_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_answer_of_an_applied_request_outlives_those_of_refused_ones() {
+    let world = World::new().await;
+    let (_task, _) = world.coordinator(World::config());
+    let fails_once = |task: &TaskMessage| task.attempt_no.number() == 1;
+    world.worker(
+        "default",
+        Arc::new(move |task| {
+            Some(if fails_once(task) {
+                failed()
+            } else {
+                Outcome::Succeeded
+            })
+        }),
+    );
+    let one = "default_queue: default\ntasks: [{name: a, cmd: 'true'}]\n";
+    let id = world.submit("crowd", one).await;
+    world.ended(&id).await;
+    world.ask(&id, ControlAction::Retry).await;
+    world
+        .until("the second end", async || {
+            let state = world.state(&id).await;
+            state.filter(|state| state.status == Status::Completed)
+        })
+        .await;
+    for _ in 0..RuntimeRecord::CONTROL_RESULTS_MAX + 4 {
+        world.ask(&id, ControlAction::Retry).await;
+    }
+    world.drained().await;
+    let results = world.state(&id).await.unwrap().control_results;
+    assert_eq!(results.len(), RuntimeRecord::CONTROL_RESULTS_MAX);
+    let applied = results.iter().filter(|result| result.refused.is_none());
+    assert_eq!(applied.count(), 1, "{results:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_ends_what_was_not_sent_at_once_and_the_rest_after_the_grace() {
     let world = World::new().await;
     let (_task, _) = world.coordinator(Config {

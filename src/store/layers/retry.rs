@@ -7,6 +7,7 @@
 //! 3. The service's wish to wait is respected up to [`RETRY_AFTER_MAX`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backoff::ExponentialBackoff;
@@ -70,13 +71,23 @@ impl Policy {
 pub struct Retry {
     env: Env,
     policy: Policy,
+    /// Somebody was told that requests are repeated.
+    is_told: AtomicBool,
 }
 
 impl Retry {
     /// `store`, whose requests are repeated as `policy` says.
     #[must_use]
     pub fn wrap(store: Store, env: Env, policy: Policy) -> Store {
-        wrap(store, Arc::new(Self { env, policy }))
+        let is_told = AtomicBool::new(false);
+        wrap(
+            store,
+            Arc::new(Self {
+                env,
+                policy,
+                is_told,
+            }),
+        )
     }
 
     /// How long to wait after `error`.
@@ -115,7 +126,12 @@ impl Layer for Retry {
             if passed + pause > self.policy.limit {
                 return Err(error);
             }
-            tracing::debug!(%error, pause_ms = pause.as_millis(), "request_repeated");
+            if self.is_told.swap(true, Ordering::Relaxed) {
+                tracing::debug!(%error, pause_ms = pause.as_millis(), "request_repeated");
+            } else {
+                let limit_s = self.policy.limit.as_secs();
+                tracing::warn!(%error, "not reachable, trying again for {limit_s} s");
+            }
             self.env.sleep(pause).await;
         }
     }
