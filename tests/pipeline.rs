@@ -41,7 +41,7 @@ fn task<'a>(status: &'a Value, name: &str) -> &'a Value {
 fn the_wfcommons_graphs_and_the_tutorial_run_each_task_once() {
     let stack = Stack::new("main1");
     let _coordinator = stack.coordinator(&[]);
-    let _workers = [stack.worker(&WORKER), stack.worker(&WORKER)];
+    let workers = [stack.worker(&WORKER), stack.worker(&WORKER)];
     let examples = [
         ("montage-200", 197),
         ("epigenomics-200", 197),
@@ -78,6 +78,9 @@ fn the_wfcommons_graphs_and_the_tutorial_run_each_task_once() {
             );
         }
     }
+    let lines = workers.iter().flat_map(Process::lines);
+    let starts = lines.filter(|line| line.contains("task_started") && line.contains("tutorial"));
+    assert_eq!(starts.count(), 4, "each task of the tutorial started once");
     let rows = until("every row to be final", || {
         let rows = foreign.rows("main1WorkflowsIndex");
         rows.iter()
@@ -326,6 +329,15 @@ fn max_parallelism_holds_and_refills_soon() {
         "narrow",
         &format!("max_parallelism: 2\ntasks:\n{}", tasks.concat()),
     );
+    until("the status to say what holds tasks back", || {
+        let status = stack.status("narrow");
+        let tasks = status["tasks"].as_array().unwrap();
+        let held = |task: &Value| {
+            let reason = task["reason"].as_str().unwrap_or_default();
+            task["state"] == "ready" && reason.contains("`max_parallelism` is 2")
+        };
+        tasks.iter().any(held).then_some(())
+    });
     assert_eq!(stack.watch("narrow"), Some(0));
     let mut events: Vec<(u128, bool)> = stack
         .lines("times")

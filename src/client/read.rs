@@ -162,6 +162,12 @@ fn view(
             views.collect()
         }
     };
+    let mut tasks = tasks;
+    let why = why_unsent(stage);
+    let ready = tasks
+        .iter_mut()
+        .filter(|task| task.state == TaskWord::Ready);
+    ready.for_each(|task| task.reason = Some(why.clone()));
     let counts: Counts = tasks.iter().map(|task| task.state).collect();
     let name = definition.definition.name.clone();
     let summary = Summary {
@@ -179,6 +185,24 @@ fn view(
         reason: runtime.as_ref().and_then(workflow_reason),
     };
     Ok(WorkflowView { summary, tasks })
+}
+
+/// What holds ready tasks back (P28), as far as the stored state tells.
+fn why_unsent(stage: &Stage) -> String {
+    let sent = stage.runtime.as_ref().map_or(0, |runtime| {
+        let sent = |state: &TaskState| *state == TaskState::Dispatched;
+        let states = runtime.task_states().unwrap_or_default();
+        states.iter().filter(|state| sent(state)).count()
+    });
+    match stage.definition.definition.max_parallelism {
+        Some(max) if sent >= max as usize => {
+            format!("waits for one of {sent} tasks to end: `max_parallelism` is {max}")
+        }
+        Some(_) | None => {
+            "waits to be sent: for long only where the coordinator's `--max-outstanding` is reached"
+                .to_owned()
+        }
+    }
 }
 
 /// Who cancelled it, or its first failure.
