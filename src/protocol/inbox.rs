@@ -2,14 +2,22 @@
 //!
 //! Invariants:
 //! 1. A message is deleted only when each of its entries was handed back as handled; one entry left over leaves the message.
-//! 2. A message that cannot be handled goes to the poison queue as it is before it is deleted.
+//! 2. A message that cannot be handled goes to the poison queue, as it is if it fits, before it is deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
+
 use super::layout::Layout;
+use super::send::send;
 use crate::store::{Kind, Message, Queue, Receipt, Store, StoreError};
+
+/// What is kept of a message that its poison queue does not take as it is.
+const POISON_BYTES_KEPT: usize = 32 * 1024;
 
 /// A received message and how many of its entries are still under way.
 #[derive(Debug)]
@@ -145,13 +153,66 @@ pub async fn poison(
     receipt: &Receipt,
     body: &str,
 ) -> Result<(), StoreError> {
-    super::send::send(store, to, body, Duration::ZERO).await?;
+    keep_poison(store, to, body).await?;
     lost_is_fine(store.queues.delete(from, receipt).await)
+}
+
+/// Copies a message to a poison queue as it is; if the service does not take it, its beginning and its hash.
+///
+/// # Errors
+/// The store's; nothing is known to be kept then.
+pub async fn keep_poison(store: &Store, to: &Queue, body: &str) -> Result<(), StoreError> {
+    match send(store, to, body, Duration::ZERO).await {
+        Err(error) if error.kind == Kind::Invalid => {
+            let digest = Sha256::digest(body.as_bytes());
+            let kept = &body.as_bytes()[..body.len().min(POISON_BYTES_KEPT)];
+            let beginning = STANDARD.encode(kept);
+            let text = format!("sha256 {digest:x}, first bytes in base64: {beginning}");
+            send(store, to, &text, Duration::ZERO).await
+        }
+        sent => sent,
+    }
 }
 
 fn lost_is_fine(result: Result<(), StoreError>) -> Result<(), StoreError> {
     match result {
         Err(error) if error.kind == Kind::Gone => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::real;
+    use crate::store::layers::Op;
+    use crate::store::layers::fault::{Fault, Faults};
+    use crate::store::memory::MemoryStore;
+
+    #[tokio::test]
+    async fn poison_that_does_not_fit_leaves_its_beginning_and_its_hash() {
+        let env = real::env();
+        let layout = Layout::new("test").expect("legal");
+        let plain = MemoryStore::open(env.clone());
+        layout.create(&plain).await.expect("memory");
+        let refused = Faults::script().on(Op::QueueSend, 1, Fault::Refused);
+        let (store, _) = refused.wrap(plain.clone(), env);
+        let (from, to) = (layout.completions(), layout.completions_poison());
+        let body = "x".repeat(40 * 1024);
+        let (queues, minute) = (&plain.queues, Duration::from_secs(60));
+        queues
+            .send(from, &body, Duration::ZERO)
+            .await
+            .expect("memory");
+        let received = queues.receive(from, 1, minute).await.expect("memory");
+        poison(&store, from, to, &received[0].receipt, &received[0].body)
+            .await
+            .expect("the second is taken");
+        assert_eq!(queues.depth(from).await.expect("memory"), 0);
+        let kept = queues.peek(to, 1).await.expect("memory").remove(0);
+        let beginning = STANDARD.encode("x".repeat(POISON_BYTES_KEPT));
+        assert!(kept.ends_with(&format!(": {beginning}")), "{kept}");
+        let hash = format!("sha256 {:x},", Sha256::digest(&body));
+        assert!(kept.starts_with(&hash), "{kept}");
     }
 }

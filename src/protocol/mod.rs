@@ -22,7 +22,7 @@ pub use claim::{
     write_claim,
 };
 pub use fence::{Fence, Loss};
-pub use inbox::{Delivery, Settled, carry_out, poison};
+pub use inbox::{Delivery, Settled, carry_out, keep_poison, poison};
 pub use layout::{Execution, Layout, LayoutError};
 pub use leadership::{Candidate, Leader, Leadership, Try, break_lease, leader, try_to_lead};
 pub use outbox::Outbox;

@@ -1,23 +1,16 @@
 //! Makes a delivery out of a received message, or puts aside what is none (P23).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use sha2::{Digest, Sha256};
 use tracing::{debug, warn};
 
 use super::handle::give_back_delay;
 use super::pull::Source;
 use super::{Delivery, Worker};
 use crate::env::Mono;
-use crate::protocol::send;
+use crate::protocol::keep_poison;
 use crate::record::{DecodeError, decode_message};
-use crate::store::{Kind, Message};
-
-/// What is kept of a message that its poison queue does not take as it is.
-const POISON_BYTES_KEPT: usize = 32 * 1024;
+use crate::store::Message;
 
 /// Messages put aside so far.
 #[derive(Debug, Default)]
@@ -67,18 +60,9 @@ impl Worker {
 
     async fn move_to_poison(&self, source: &Source, message: &Message) {
         let poison = self.layout.task_poison(&source.name);
-        let mut sent = send(&self.store, &poison, &message.body, Duration::ZERO).await;
-        if matches!(&sent, Err(error) if error.kind == Kind::Invalid) {
-            let digest = Sha256::digest(message.body.as_bytes());
-            let kept = &message.body.as_bytes()[..message.body.len().min(POISON_BYTES_KEPT)];
-            let body = format!(
-                "sha256 {digest:x}, first bytes in base64: {}",
-                STANDARD.encode(kept)
-            );
-            sent = send(&self.store, &poison, &body, Duration::ZERO).await;
-        }
+        let kept = keep_poison(&self.store, &poison, &message.body).await;
         let queue = &source.queue;
-        match sent {
+        match kept {
             Ok(()) => {
                 self.count(|summary| summary.poison += 1);
                 self.tidy("message_not_deleted", || {

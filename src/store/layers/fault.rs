@@ -24,6 +24,8 @@ pub enum Fault {
     ReplyLost,
     /// It is carried out at once, the reply comes this much later.
     ReplyLate(Duration),
+    /// The service refuses it for good: [`Kind::Invalid`], not carried out.
+    Refused,
     /// The service asks to slow down, for so long: [`Kind::Throttled`], not carried out.
     Throttled(Option<Duration>),
     /// Nothing happens for so long, then the caller's time is over: as [`Self::ReplyLost`], but not carried out.
@@ -159,6 +161,7 @@ impl Layer for Injector {
                 self.env.sleep(by).await;
                 reply
             }
+            Some(Fault::Refused) => Err(call.fail(Kind::Invalid, "injected: refused")),
             Some(Fault::Throttled(retry_after)) => Err(StoreError {
                 retry_after,
                 ..call.fail(Kind::Throttled, "injected: slow down")
