@@ -10,7 +10,7 @@ use crate::doctor::{self, Check, Patient, Verdict};
 /// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
 pub(super) struct DoctorArgs {
-    /// Make the containers, tables and queues that are missing
+    /// Make the containers, tables and queues that are missing, and send again completions kept as poison that can be handled by now
     #[arg(long)]
     fix: bool,
 }

@@ -1,4 +1,5 @@
-//! Looks over a prefix and says what is wrong and what to do. Changes nothing, unless asked to make what is missing.
+//! Looks over a prefix and says what is wrong and what to do. Changes nothing, unless asked to make what is missing and to send
+//! again what was kept.
 //!
 //! Invariants:
 //! 1. Every check ends in a [`Check`]: a fault of the store is a finding, never an error of the examination.
@@ -112,7 +113,7 @@ impl Check {
     }
 }
 
-/// Examines everything; with `fix`, makes what is missing first.
+/// Examines everything; with `fix`, makes what is missing first, and sends kept completions again.
 pub async fn examine(patient: &Patient, fix: bool) -> Vec<Check> {
     let mut checks = vec![configuration(patient), names(patient)];
     if fix {
@@ -138,6 +139,9 @@ pub async fn examine(patient: &Patient, fix: bool) -> Vec<Check> {
     checks.extend(coordinator::checks(leader, found.open));
     checks.append(&mut found.checks);
     if services.has_queues {
+        if fix {
+            checks.push(poison::send_again(patient).await);
+        }
         checks.extend(poison::checks(patient, &found.queues).await);
     }
     checks

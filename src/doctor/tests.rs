@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
@@ -261,6 +262,44 @@ async fn poison_is_counted_and_shown() {
     );
     let check = ward.found("poison tasks of queue `gpu`").await;
     assert!(check.message.contains("rubbish"), "{check:?}");
+}
+
+#[tokio::test]
+async fn kept_completions_are_sent_again_on_demand_once_their_workflow_can_be_read() {
+    let ward = Ward::new();
+    let id = ward.submit("w").await;
+    ward.coordinate(&id, &[Queued]).await;
+    ward.execute("gpu").await;
+    let (queues, layout) = (&ward.store().queues, ward.layout());
+    let (completions, poison) = (layout.completions(), layout.completions_poison());
+    let hidden = Duration::from_secs(60);
+    let message = queues.receive(completions, 1, hidden).await.unwrap();
+    for body in [message[0].body.as_str(), "garbage"] {
+        queues.send(poison, body, Duration::ZERO).await.unwrap();
+    }
+    let receipt = &message[0].receipt;
+    queues.delete(completions, receipt).await.unwrap();
+    let depths = async || {
+        let kept = queues.depth(poison).await.unwrap();
+        (kept, queues.depth(completions).await.unwrap())
+    };
+
+    let (blobs, path) = (&ward.store().blobs, layout.runtime(&id));
+    let whole = blobs.get(&path).await.unwrap().unwrap();
+    let damaged = Bytes::from_static(b"x");
+    let expect = Expect::Version(whole.etag);
+    let damaged = blobs.put(&path, damaged, &expect, None).await.unwrap();
+    examine(&ward.patient, true).await;
+    assert_eq!(depths().await, (2, 0), "nobody could apply it");
+    let expect = Expect::Version(damaged);
+    blobs.put(&path, whole.body, &expect, None).await.unwrap();
+    examine(&ward.patient, false).await;
+    assert_eq!(depths().await, (2, 0), "nothing is changed unasked");
+    let checks = examine(&ward.patient, true).await;
+    let check = checks.iter().find(|check| check.name == "kept completions");
+    assert_eq!(check.unwrap().message, "1 sent again");
+    assert_eq!(depths().await, (1, 1), "garbage stays");
+    ward.coordinate(&id, &[Completed]).await;
 }
 
 #[tokio::test]
