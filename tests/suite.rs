@@ -17,6 +17,7 @@ mod emulator;
 mod faults;
 mod formats;
 mod layers;
+mod lost;
 mod pipeline;
 mod signals;
 mod support;

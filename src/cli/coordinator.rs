@@ -57,6 +57,10 @@ pub(super) struct CoordinatorArgs {
     #[arg(long, env = "WORKFLOW_COORDINATOR_READY_REPAIR_THRESHOLD_S", value_name = "S", default_value = "300",
         value_parser = some_seconds)]
     ready_repair_threshold_s: Duration,
+    /// How long everything must speak for a task message being gone before its task is sent again, in seconds
+    #[arg(long, env = "WORKFLOW_COORDINATOR_LOST_DISPATCH_THRESHOLD_S", value_name = "S", default_value = "300",
+        value_parser = some_seconds)]
+    lost_dispatch_threshold_s: Duration,
     /// Most messages sent and unfinished for each task queue; 0: no limit [default: 256 on the emulator, 20000 on Azure]
     #[arg(long, env = "WORKFLOW_COORDINATOR_MAX_OUTSTANDING", value_name = "N")]
     max_outstanding: Option<u32>,
@@ -95,6 +99,7 @@ impl CoordinatorArgs {
             flush_retry_limit: self.flush_retry_limit,
             ready_sweep_interval: self.ready_sweep_interval_s,
             ready_repair_threshold: self.ready_repair_threshold_s,
+            lost_dispatch_threshold: self.lost_dispatch_threshold_s,
             max_outstanding: (max_outstanding > 0).then_some(max_outstanding),
             lease_duration: self.lease_duration_s,
             break_lease: self.break_lease,

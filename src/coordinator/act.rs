@@ -186,7 +186,8 @@ impl Actor {
                 | Mail::CancelRequested(_)
                 | Mail::Slots { .. }
                 | Mail::Drained
-                | Mail::Repair => {}
+                | Mail::Repair
+                | Mail::Lost(_) => {}
             }
         }
         let given_back = self.carry_out(left).await;

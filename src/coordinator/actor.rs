@@ -6,6 +6,7 @@
 //! 3. A workflow with unsent or unmarked tasks is not let go.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -16,8 +17,8 @@ use super::dispatch::Dispatch;
 use super::mail::Mail;
 use super::registry::Registry;
 use super::stats::Stats;
-use crate::definition::{QueueName, WorkflowId};
-use crate::engine::Generation;
+use crate::definition::{QueueName, TaskName, WorkflowId};
+use crate::engine::{Attempt, Generation};
 use crate::env::Mono;
 use crate::protocol::{Cell, Delivery, Outbox, Pauses, Projection, ReadError};
 use crate::record::{CompletionResult, ControlRecord};
@@ -38,6 +39,8 @@ pub(super) struct Actor {
     pub(super) ctx: Arc<Context>,
     pub(super) id: WorkflowId,
     pub(super) registry: Arc<Registry>,
+    /// Set once the workflow is loaded or set aside.
+    pub(super) settled: Arc<AtomicBool>,
     pub(super) inbox: UnboundedReceiver<Mail>,
     pub(super) mailbox: UnboundedSender<Mail>,
     pub(super) cell: Cell,
@@ -66,6 +69,7 @@ pub(super) struct News {
     pub(super) slots: Vec<(QueueName, u32)>,
     pub(super) drained: bool,
     pub(super) repair: bool,
+    pub(super) lost: Vec<(TaskName, Attempt)>,
 }
 
 /// Why a turn could not be finished.
@@ -93,6 +97,7 @@ impl Actor {
         ctx: Arc<Context>,
         registry: Arc<Registry>,
         id: WorkflowId,
+        settled: Arc<AtomicBool>,
         inbox: UnboundedReceiver<Mail>,
         mailbox: UnboundedSender<Mail>,
     ) -> Self {
@@ -114,6 +119,7 @@ impl Actor {
             ctx,
             id,
             registry,
+            settled,
             inbox,
             mailbox,
         }
@@ -134,8 +140,9 @@ impl Actor {
                 Err(Trouble::Fenced) => return,
                 Err(Trouble::Aside(error)) => self.set_aside(&error),
             }
+            self.settled.store(true, Ordering::Release);
             if self.may_go() && self.registry.retire(&self.id, &self.inbox) {
-                self.dispatch.close(&self.ctx);
+                self.dispatch.close(&self.ctx, &self.id);
                 return;
             }
         }
@@ -241,6 +248,7 @@ impl News {
             Mail::Slots { queue, count } => self.slots.push((queue, count)),
             Mail::Drained => self.drained = true,
             Mail::Repair => self.repair = true,
+            Mail::Lost(mut lost) => self.lost.append(&mut lost),
         }
     }
 }

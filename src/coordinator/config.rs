@@ -25,6 +25,8 @@ pub struct Config {
     pub ready_sweep_interval: Duration,
     /// How long a ready task may go unsent before it is sent again.
     pub ready_repair_threshold: Duration,
+    /// How long everything must speak for a task message being gone before its task is sent again; doubles with each time.
+    pub lost_dispatch_threshold: Duration,
     /// Most messages sent and unfinished per task queue; none: no limit.
     pub max_outstanding: Option<u32>,
     /// Length of the lease (15–60 s).
@@ -55,6 +57,7 @@ impl Default for Config {
             flush_retry_limit: 2,
             ready_sweep_interval: Duration::from_secs(60),
             ready_repair_threshold: Duration::from_secs(300),
+            lost_dispatch_threshold: Duration::from_secs(300),
             max_outstanding: None,
             lease_duration: Duration::from_secs(60),
             break_lease: false,
@@ -121,6 +124,11 @@ impl Config {
             (
                 !self.ready_sweep_interval.is_zero(),
                 "ready-sweep-interval-s",
+                "must be more than 0",
+            ),
+            (
+                !self.lost_dispatch_threshold.is_zero(),
+                "lost-dispatch-threshold-s",
                 "must be more than 0",
             ),
             (

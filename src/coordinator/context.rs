@@ -1,17 +1,17 @@
 //! What all parts of one term of leadership share.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::config::Config;
+use super::lost::Sendings;
 use super::stats::Stats;
 use super::window::Window;
 use crate::definition::{Definition, QueueName};
-use crate::env::Env;
+use crate::env::{Env, Mono};
 use crate::protocol::{Layout, Leadership, Loss, ReadError, patiently};
 use crate::record::Epoch;
 use crate::store::{Store, StoreError};
@@ -29,14 +29,15 @@ pub(super) struct Context {
     pub(super) leadership: Arc<Leadership>,
     pub(super) stats: Arc<Stats>,
     pub(super) window: Window,
+    pub(super) sendings: Sendings,
     /// How many workflows may take a turn at once: bounds requests, sockets and memory of all together.
     pub(super) turns: Semaphore,
     /// Set when the process is to stop: finish, do not wait.
     pub(super) stopping: CancellationToken,
     /// Task queues that are known to exist.
     pub(super) queues: Mutex<BTreeSet<QueueName>>,
-    /// Whether the completion queue was drained once since the take-over (P12).
-    pub(super) drained: AtomicBool,
+    /// What was inserted into the completion queue before this moment was received (P12, P26); none before the first time.
+    pub(super) received_to: Mutex<Option<Mono>>,
 }
 
 impl Context {
@@ -44,8 +45,15 @@ impl Context {
         self.leadership.epoch()
     }
 
+    /// Whether the completion queue was drained once since the take-over (P12).
     pub(super) fn is_drained(&self) -> bool {
-        self.drained.load(Ordering::Acquire)
+        self.received_to().is_some()
+    }
+
+    pub(super) fn received_to(&self) -> std::sync::MutexGuard<'_, Option<Mono>> {
+        self.received_to
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Decides what a foreign epoch in a document means (P13): this leader stops for good, or epochs have gone back and its own is raised.

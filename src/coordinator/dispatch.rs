@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. Each ready task is in exactly one place: in line, waiting for its time, inherited, or being sent.
-//! 2. A slot of the window is held for each task sent and unfinished, and for no other.
+//! 2. A slot of the window is held for each task sent and unfinished, and for no other; one found lost stands in line for another.
 //! 3. A task that cannot be sent now steps aside with a growing pause; the others go on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,10 +14,11 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::book::Book;
 use super::context::Context;
+use super::lost::Out;
 use super::mail::Mail;
 use super::stats::Stats;
-use crate::definition::{QueueName, WorkflowId};
-use crate::engine::{Attempt, Failure, FailureKind, Outcome, Output, Runtime, TaskIx, TaskState};
+use crate::definition::{QueueName, TaskName, WorkflowId};
+use crate::engine::{Attempt, Failure, FailureKind, Outcome, Output, TaskIx, TaskState};
 use crate::env::Mono;
 use crate::protocol::{Outbox, Pauses, send};
 use crate::record::{
@@ -40,6 +41,8 @@ pub(super) struct Dispatch {
     inherited: Vec<TaskIx>,
     known: BTreeMap<TaskIx, Mono>,
     slots: BTreeMap<TaskIx, QueueName>,
+    /// Dispatched tasks that are sent again.
+    lost: BTreeSet<TaskIx>,
     credits: BTreeMap<QueueName, u32>,
     pauses: BTreeMap<TaskIx, Pauses>,
 }
@@ -72,6 +75,7 @@ impl Dispatch {
         self.later.clear();
         self.inherited.clear();
         self.known.clear();
+        self.lost.clear();
         let now = ctx.env.mono();
         for task in book.runtime.graph().tasks() {
             match book.runtime.task(task).state {
@@ -79,12 +83,14 @@ impl Dispatch {
                     self.known.insert(task, now);
                     self.inherited.push(task);
                 }
-                TaskState::Dispatched if !self.slots.contains_key(&task) => {
-                    ctx.window.adopt(book.queue(task), 1);
-                    self.slots.insert(task, book.queue(task).clone());
+                TaskState::Dispatched => {
+                    let queue = book.queue(task);
+                    ctx.sendings.adopt(queue, &out(book, task), now);
+                    if self.slots.insert(task, queue.clone()).is_none() {
+                        ctx.window.adopt(queue, 1);
+                    }
                 }
                 TaskState::Ready
-                | TaskState::Dispatched
                 | TaskState::Pending
                 | TaskState::Completed
                 | TaskState::Failed
@@ -93,15 +99,16 @@ impl Dispatch {
                 | TaskState::Cancelled => {}
             }
         }
-        self.release_unheld(ctx, &book.runtime);
+        self.release_unheld(ctx, book);
     }
 
     /// Gives back the slots of tasks that are not dispatched.
-    fn release_unheld(&mut self, ctx: &Context, runtime: &Runtime) {
-        let held = |task: TaskIx| runtime.task(task).state == TaskState::Dispatched;
+    fn release_unheld(&mut self, ctx: &Context, book: &Book) {
+        let held = |task: TaskIx| book.runtime.task(task).state == TaskState::Dispatched;
         self.slots.retain(|task, queue| {
             let keep = held(*task);
             if !keep {
+                ctx.sendings.ended(queue, &out(book, *task), false);
                 ctx.window.give_back(queue, 1);
             }
             keep
@@ -109,7 +116,8 @@ impl Dispatch {
     }
 
     /// Gives everything back; the workflow is let go.
-    pub(super) fn close(&mut self, ctx: &Context) {
+    pub(super) fn close(&mut self, ctx: &Context, id: &WorkflowId) {
+        ctx.sendings.forget(id);
         for (_, queue) in std::mem::take(&mut self.slots) {
             ctx.window.give_back(&queue, 1);
         }
@@ -128,6 +136,7 @@ impl Dispatch {
         self.line.clear();
         self.later.clear();
         self.inherited.clear();
+        self.lost.clear();
         self.return_credits(ctx);
     }
 
@@ -157,9 +166,12 @@ impl Dispatch {
         }
     }
 
-    /// Notes that an attempt ended: its slot is free.
-    pub(super) fn ended(&mut self, ctx: &Context, task: TaskIx) {
+    /// Notes that an attempt ended: its slot is free. Whether a worker had its message tells how far its queue is.
+    pub(super) fn ended(&mut self, ctx: &Context, book: &Book, task: TaskIx, was_taken: bool) {
+        ctx.sendings
+            .ended(book.queue(task), &out(book, task), was_taken);
         self.known.remove(&task);
+        self.lost.remove(&task);
         self.pauses.remove(&task);
         if let Some(queue) = self.slots.remove(&task) {
             ctx.window.give_back(&queue, 1);
@@ -193,6 +205,27 @@ impl Dispatch {
         }
     }
 
+    /// Stands dispatched tasks whose messages are gone in line again (P26), unless they are no longer what was found lost.
+    pub(super) fn send_again(&mut self, ctx: &Context, book: &Book, lost: &[(TaskName, Attempt)]) {
+        for (name, attempt) in lost {
+            let Some(task) = book.runtime.graph().find(name) else {
+                continue;
+            };
+            let run = book.runtime.task(task);
+            if run.state != TaskState::Dispatched || run.attempt != *attempt {
+                continue;
+            }
+            // Who has no slot stands in line already.
+            if let Some(queue) = self.slots.remove(&task) {
+                ctx.window.give_back(&queue, 1);
+                self.line.entry(queue).or_default().push_back(task);
+                self.lost.insert(task);
+                Stats::count(&ctx.stats.dispatches_lost);
+                tracing::warn!(workflow = %book.definition.workflow_id, task = %name, attempt = %attempt, "task_message_lost");
+            }
+        }
+    }
+
     /// Chooses what is sent now, taking slots for it.
     fn choose(
         &mut self,
@@ -217,8 +250,16 @@ impl Dispatch {
         let mut room = SENDS_PER_TURN.min(parallel.saturating_sub(self.slots.len()));
         let mut chosen = Vec::new();
         for (queue, line) in &mut self.line {
-            let ready = |task: &TaskIx| book.runtime.task(*task).state == TaskState::Ready;
-            line.retain(|task| ready(task));
+            line.retain(|task| match book.runtime.task(*task).state {
+                TaskState::Ready => true,
+                TaskState::Dispatched => self.lost.contains(task),
+                TaskState::Pending
+                | TaskState::Completed
+                | TaskState::Failed
+                | TaskState::UpstreamFailed
+                | TaskState::Skipped
+                | TaskState::Cancelled => false,
+            });
             let want = u32::try_from(line.len().min(room)).unwrap_or(u32::MAX);
             let mut have = self.credits.remove(queue).unwrap_or(0);
             if have < want {
@@ -255,6 +296,7 @@ impl Dispatch {
         id: &WorkflowId,
         mailbox: &UnboundedSender<Mail>,
     ) -> Sent {
+        let began = ctx.env.mono();
         let chosen = self.choose(ctx, book, outbox, id, mailbox);
         let more = chosen.len() == SENDS_PER_TURN;
         let mut sends = futures::stream::iter(chosen.into_iter().map(|chosen| async {
@@ -279,13 +321,16 @@ impl Dispatch {
             match result {
                 Ok(()) => {
                     outbox.sent(task, attempt);
+                    ctx.sendings
+                        .sent(&queue, &out(book, task), began, ctx.env.mono());
                     self.known.remove(&task);
+                    self.lost.remove(&task);
                     self.pauses.remove(&task);
                     Stats::count(&ctx.stats.tasks_sent);
                     Stats::add(&ctx.stats.tasks_sent_again, u64::from(again));
                 }
                 Err(error) if error.kind == Kind::Invalid => {
-                    self.ended(ctx, task);
+                    self.ended(ctx, book, task, false);
                     let message = format!("its message cannot be sent: {error}");
                     sent.refused.push((
                         task,
@@ -318,6 +363,15 @@ impl Dispatch {
             }
         }
         sent
+    }
+}
+
+/// What is out of a task.
+fn out(book: &Book, task: TaskIx) -> Out {
+    Out {
+        id: book.definition.workflow_id.clone(),
+        task: book.runtime.graph().name(task).clone(),
+        attempt: book.runtime.task(task).attempt,
     }
 }
 

@@ -1,6 +1,5 @@
 //! One coordinator process: waiting to lead, terms of leadership, and how they end (P11–P15).
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::config::{Config, ConfigError};
 use super::context::{Context, TURNS_AT_ONCE};
+use super::lost::Sendings;
 use super::receive::receive;
 use super::registry::Registry;
 use super::stats::Stats;
@@ -188,10 +188,11 @@ async fn term(
         leadership: Arc::clone(&leadership),
         stats: Arc::new(Stats::default()),
         window: Window::new(config.max_outstanding),
+        sendings: Sendings::default(),
         turns: Semaphore::new(TURNS_AT_ONCE),
         stopping: stop.clone(),
         queues: Mutex::default(),
-        drained: AtomicBool::new(false),
+        received_to: Mutex::default(),
     });
     let registry = Registry::new();
     let turns = Turns(Mutex::new(env.mono()));

@@ -1,7 +1,7 @@
 //! What reaches the actor of one workflow.
 
-use crate::definition::QueueName;
-use crate::engine::Generation;
+use crate::definition::{QueueName, TaskName};
+use crate::engine::{Attempt, Generation};
 use crate::protocol::Delivery;
 use crate::record::{CompletionResult, ControlRecord};
 
@@ -27,4 +27,6 @@ pub(super) enum Mail {
     Drained,
     /// Look over what is ready.
     Repair,
+    /// The messages of these attempts are gone.
+    Lost(Vec<(TaskName, Attempt)>),
 }

@@ -7,6 +7,7 @@
 //! | `receive` | messages of the completion queue → mail of actors |
 //! | `sweep` | rows of unfinished workflows → mail of actors |
 //! | `orphans` | definitions without a row → mail of actors |
+//! | `lost`, `search` | dispatched tasks whose messages are gone → mail of actors |
 //! | `registry` | one actor a workflow |
 //! | `actor` | waits for news, takes turns |
 //! | `turn` | apply, write |
@@ -27,10 +28,12 @@ mod context;
 mod dispatch;
 mod lead;
 mod load;
+mod lost;
 mod mail;
 mod orphans;
 mod receive;
 mod registry;
+mod search;
 mod stats;
 mod sweep;
 mod turn;

@@ -1,7 +1,6 @@
 //! The receive loop: completions and requests from the queue to the actors (P9, P12, P32).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,6 +10,7 @@ use super::lead::Turns;
 use super::mail::Mail;
 use super::registry::Registry;
 use super::stats::Stats;
+use crate::env::Mono;
 use crate::protocol::{Delivery, Pauses, poison};
 use crate::record::{CompletionRecord, DecodeError, decode_message};
 use crate::store::{Kind, Message, StoreError};
@@ -31,13 +31,14 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
     let mut pauses = Pauses::from(ctx.config.idle_sleep.max(Duration::from_millis(100)));
     let mut failing = false;
     let mut single = 0_u32;
-    let mut began: Option<Timestamp> = None;
+    let mut laps = Laps::default();
     let mut idle = IDLE_FIRST;
     let mut news_at = ctx.env.mono();
     while !ctx.stopping.is_cancelled() && ctx.leadership.fence().is_open() {
         turns.turn(&ctx.env);
         let max = if single > 0 { 1 } else { ctx.config.batch_size };
         single = single.saturating_sub(1);
+        let asked_at = ctx.env.mono();
         let received = ctx
             .store
             .queues
@@ -50,8 +51,8 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
                     failing = false;
                     pauses.reset();
                 }
-                note_drained(ctx, registry, &messages, &mut began);
-                if messages.is_empty() {
+                let received_to = laps.note(asked_at, &messages);
+                let rest = if messages.is_empty() {
                     // News comes in bursts: after some, the next is looked for soon.
                     let longest = if ctx.env.mono().since(news_at) < SOON {
                         IDLE_SOON.min(ctx.config.idle_sleep)
@@ -68,7 +69,12 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
                     idle = IDLE_FIRST;
                     news_at = ctx.env.mono();
                     None
+                };
+                // Only now are they in the mail of their workflows, before whatever is concluded from this.
+                if let Some(to) = received_to {
+                    note_received(ctx, registry, to);
                 }
+                rest
             }
             Err(error) if error.kind == Kind::Fenced => return,
             Err(error) => {
@@ -115,23 +121,32 @@ async fn recreate(ctx: &Context, error: &StoreError) {
     }
 }
 
-/// Notes once that the queue was received until empty, or past what was inserted before the take-over (P12).
-fn note_drained(
-    ctx: &Context,
-    registry: &Registry,
-    messages: &[Message],
-    began: &mut Option<Timestamp>,
-) {
-    if ctx.is_drained() {
-        return;
+/// How far the completion queue was received, in laps: each is over when the queue is empty, or past what was inserted before it.
+#[derive(Debug, Default)]
+struct Laps {
+    began: Option<(Mono, Timestamp)>,
+}
+
+impl Laps {
+    /// Takes in what a request of `asked_at` has received. What was inserted before the moment returned has been received.
+    fn note(&mut self, asked_at: Mono, messages: &[Message]) -> Option<Mono> {
+        let Some(first) = messages.first() else {
+            self.began = None;
+            return Some(asked_at);
+        };
+        // Service time is compared with service time alone.
+        let (began_at, began) = *self.began.get_or_insert((asked_at, first.read_at));
+        let is_past = messages.iter().any(|message| message.inserted_at > began);
+        if is_past {
+            self.began = None;
+        }
+        is_past.then_some(began_at)
     }
-    let began = *began.get_or_insert_with(|| {
-        messages
-            .first()
-            .map_or(Timestamp::MAX, |message| message.read_at)
-    });
-    if messages.is_empty() || messages.iter().any(|message| message.inserted_at > began) {
-        ctx.drained.store(true, Ordering::Release);
+}
+
+/// Notes how far the queue was received; the first time is told to all (P12).
+fn note_received(ctx: &Context, registry: &Registry, to: Mono) {
+    if ctx.received_to().replace(to).is_none() {
         registry.post_all(|| Mail::Drained);
     }
 }

@@ -4,6 +4,7 @@
 //! 1. A workflow has at most one actor. One whose actor has panicked gets no new one before a growing pause is over. Mail is sent, and an actor retired, under one lock: no mail reaches an actor that has retired.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ struct Panicked {
 #[derive(Debug)]
 struct Held {
     mailbox: UnboundedSender<Mail>,
+    /// Its actor has loaded it or set it aside.
+    settled: Arc<AtomicBool>,
     task: Option<TaskHandle>,
 }
 
@@ -67,12 +70,21 @@ impl Registry {
         let (mailbox, inbox) = unbounded_channel();
         mailbox.send(mail).expect("the inbox is at hand");
         let Some(me) = self.me.upgrade() else { return };
-        let actor = Actor::new(Arc::clone(ctx), me, id.clone(), inbox, mailbox.clone());
+        let settled = Arc::new(AtomicBool::new(false));
+        let actor = Actor::new(
+            Arc::clone(ctx),
+            me,
+            id.clone(),
+            Arc::clone(&settled),
+            inbox,
+            mailbox.clone(),
+        );
         let task = ctx.env.spawn("workflow", actor.run());
         actors.insert(
             id.clone(),
             Held {
                 mailbox,
+                settled,
                 task: Some(task),
             },
         );
@@ -91,6 +103,13 @@ impl Registry {
         self.actors()
             .get(id)
             .is_some_and(|held| !held.mailbox.is_closed())
+    }
+
+    /// Whether every workflow is loaded or set aside.
+    pub(super) fn all_settled(&self) -> bool {
+        self.actors()
+            .values()
+            .all(|held| held.settled.load(Ordering::Acquire) || held.mailbox.is_closed())
     }
 
     /// How many actors there are.
@@ -125,6 +144,7 @@ impl Registry {
             let Some(task) = held.task else { continue };
             if let Joined::Panicked(message) = task.join().await {
                 Stats::count(&ctx.stats.panics);
+                ctx.sendings.forget(&id);
                 let pause = self.rest(ctx, &id);
                 tracing::error!(workflow = %id, panic = message, pause_s = pause.as_secs(), "workflow_panicked");
             }

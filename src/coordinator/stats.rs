@@ -48,6 +48,8 @@ counters! {
     tasks_sent,
     /// Task messages sent that may be second copies.
     tasks_sent_again,
+    /// Dispatched tasks whose message was found to be gone.
+    dispatches_lost,
     /// Task messages that could not be sent at the time.
     send_errors,
     /// Workflows taken up.

@@ -1,4 +1,5 @@
-//! The sweeps: unfinished workflows that nobody holds, cancel requests on rows, and what is ready but unattended (P16, P17, P25).
+//! The sweeps: unfinished workflows that nobody holds, cancel requests on rows, what is ready but unattended, and lost
+//! messages (P16, P17, P25, P26).
 
 use std::sync::Arc;
 
@@ -6,6 +7,7 @@ use super::context::Context;
 use super::mail::Mail;
 use super::orphans::{ORPHAN_INTERVAL, adopt_orphans};
 use super::registry::Registry;
+use super::search::Search;
 use crate::env::Mono;
 use crate::protocol::{Layout, Pauses, found};
 use crate::store::{Continuation, Kind, Row, StoreError};
@@ -17,6 +19,7 @@ pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
         repair: now.plus(ctx.config.ready_sweep_interval),
         take_up: now,
         orphans: now,
+        search: Search::new(ctx, now),
     };
     let mut failing: Option<Pauses> = None;
     loop {
@@ -63,6 +66,7 @@ struct Due {
     repair: Mono,
     take_up: Mono,
     orphans: Mono,
+    search: Search,
 }
 
 /// Does what is due.
@@ -87,7 +91,8 @@ async fn turn(
     if take_up {
         due.take_up = now.plus(ctx.config.activation_sweep_interval);
     }
-    Ok(())
+    // Not before everything unfinished was taken up.
+    due.search.turn(ctx, registry).await
 }
 
 /// Waits until `at`; false when the process stops or leads no more.

@@ -53,6 +53,7 @@ impl Actor {
             }
         }
         let (drained, repair) = (news.drained, news.repair);
+        let lost = std::mem::take(&mut news.lost);
         let unissued = self.apply_and_store(&news, pass).await?;
         self.asides.reset();
         if self.row_first {
@@ -67,6 +68,7 @@ impl Actor {
             if repair {
                 self.dispatch.repair(&self.ctx, book);
             }
+            self.dispatch.send_again(&self.ctx, book, &lost);
         }
         self.acknowledge(news, &unissued).await?;
         self.send().await?;
@@ -235,12 +237,17 @@ impl Actor {
         Stats::add(&ctx.stats.completions_applied, pass.applied);
         Stats::add(&ctx.stats.completions_old_news, pass.old_news);
         for task in &pass.changes.ended {
-            dispatch.ended(ctx, *task);
+            // A worker has told so; what else ends a task says nothing of its message.
+            let was_taken = matches!(
+                book.runtime.task(*task).state,
+                TaskState::Completed | TaskState::Failed
+            );
+            dispatch.ended(ctx, book, *task, was_taken);
         }
         for task in &pass.changes.ready {
             let run = book.runtime.task(*task);
             if run.state == TaskState::Ready {
-                dispatch.ended(ctx, *task);
+                dispatch.ended(ctx, book, *task, true);
                 outbox.made_ready(*task, run.attempt);
                 dispatch.enqueue(ctx, book, *task);
             }

@@ -69,6 +69,11 @@ pub(super) async fn look(patient: &Patient, is_led: bool) -> Found {
     } else {
         "start a coordinator: `workflow coordinator`"
     };
+    let resends = if is_led {
+        "wait: the coordinator sends them again, by default 10 to 12 minutes after it sent them or took over"
+    } else {
+        "start a coordinator: `workflow coordinator`; it sends them again, by default after 10 to 12 minutes"
+    };
     let mut checks = vec![
         count(
             "pending workflows",
@@ -96,7 +101,7 @@ ended, by the clocks of the machines that noted it)",
                 "lost messages",
                 &verdicts.lost,
                 "with tasks that are stored as sent while their queue is empty",
-                "run `workflow cancel ID`, then `workflow retry ID`: what has completed keeps its result",
+                resends,
             ),
         ]),
         Err(error) => checks.push(Check::refused("stuck tasks", &error)),

@@ -145,7 +145,7 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Reads the emulator by plain signed HTTP, as a tool that knows nothing of this product would.
+/// Reads the emulator, and takes messages from it, by plain signed HTTP, as a tool that knows nothing of this product would.
 #[derive(Debug)]
 pub(crate) struct Foreign {
     signature: String,
@@ -165,9 +165,13 @@ impl Foreign {
     }
 
     fn get(&self, url: &str) -> reqwest::Response {
+        self.request(reqwest::Method::GET, url)
+    }
+
+    fn request(&self, method: reqwest::Method, url: &str) -> reqwest::Response {
         let mark = if url.contains('?') { '&' } else { '?' };
         let request = reqwest::Client::new()
-            .get(format!("{url}{mark}{}", self.signature))
+            .request(method, format!("{url}{mark}{}", self.signature))
             .header("x-ms-version", "2021-08-06")
             .header("Accept", "application/json;odata=nometadata");
         let response = self.runtime.block_on(request.send()).unwrap();
@@ -206,5 +210,28 @@ impl Foreign {
         let response = self.get(&format!("{base}/{queue}?comp=metadata"));
         let count = response.headers()["x-ms-approximate-messages-count"].clone();
         count.to_str().unwrap().parse().unwrap()
+    }
+
+    /// Removes all messages of a queue.
+    pub(crate) fn clear(&self, queue: &str) {
+        let base = azurite().endpoints.queue.trim_end_matches('/').to_owned();
+        let url = format!("{base}/{queue}/messages");
+        self.request(reqwest::Method::DELETE, &url);
+    }
+
+    /// Removes the first message of a queue.
+    pub(crate) fn delete_first(&self, queue: &str) {
+        let base = azurite().endpoints.queue.trim_end_matches('/').to_owned();
+        let url = format!("{base}/{queue}/messages");
+        let response = self.get(&format!("{url}?numofmessages=1&visibilitytimeout=600"));
+        let xml = self.runtime.block_on(response.text()).unwrap();
+        let field = |name: &str| {
+            let (_, rest) = xml.split_once(&format!("<{name}>")).unwrap();
+            rest.split_once('<').unwrap().0.to_owned()
+        };
+        let receipt = field("PopReceipt");
+        let receipt: String = url::form_urlencoded::byte_serialize(receipt.as_bytes()).collect();
+        let message = format!("{url}/{}?popreceipt={receipt}", field("MessageId"));
+        self.request(reqwest::Method::DELETE, &message);
     }
 }

@@ -1,6 +1,7 @@
 //! The coordinator over the memory store, with a worker of a few lines that answers by a script.
 
 mod leading;
+mod lost;
 mod running;
 mod troubles;
 
