@@ -1,6 +1,7 @@
 //! What a stored state obliges to: acknowledging, sending, projecting, and ending in order (P4, P6, P15, P16).
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use futures::StreamExt as _;
 
@@ -198,6 +199,10 @@ impl Actor {
         };
         if let Err(trouble) = given_back.and(stored) {
             tracing::warn!(workflow = %self.id, trouble = ?trouble, "stopped_with_something_undone");
+        }
+        if self.cell.is_in_doubt() {
+            tracing::warn!(workflow = %self.id, "state_write_of_unknown_outcome");
+            self.ctx.in_doubt.store(true, Ordering::Release);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What all parts of one term of leadership share.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
@@ -34,6 +35,8 @@ pub(super) struct Context {
     pub(super) turns: Semaphore,
     /// Set when the process is to stop: finish, do not wait.
     pub(super) stopping: CancellationToken,
+    /// Whether a workflow was left with a state write of unknown outcome (P15).
+    pub(super) in_doubt: AtomicBool,
     /// Task queues that are known to exist.
     pub(super) queues: Mutex<BTreeSet<QueueName>>,
     /// What was inserted into the completion queue before this moment was received (P12, P26); none before the first time.

@@ -1,5 +1,6 @@
 //! One coordinator process: waiting to lead, terms of leadership, and how they end (P11–P15).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -193,6 +194,7 @@ async fn term(
         stopping: stop.clone(),
         queues: Mutex::default(),
         received_to: Mutex::default(),
+        in_doubt: AtomicBool::new(false),
     });
     let registry = Registry::new();
     let turns = Turns(Mutex::new(env.mono()));
@@ -219,6 +221,11 @@ async fn term(
         Some(loss) => {
             tracing::error!(loss = ?loss, "leadership_lost");
             Some(loss)
+        }
+        None if stop.is_cancelled() && ctx.in_doubt.load(Ordering::Acquire) => {
+            // A write may still be on its way: whoever leads next must not begin before it can arrive no more.
+            tracing::warn!("lease_left_to_run_out");
+            None
         }
         None if stop.is_cancelled() => {
             if leadership.release(ctx.stats.snapshot()).await {

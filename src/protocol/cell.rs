@@ -36,6 +36,7 @@ pub struct Cell {
     layout: Layout,
     id: WorkflowId,
     version: Option<ETag>,
+    in_doubt: bool,
 }
 
 impl Cell {
@@ -48,6 +49,7 @@ impl Cell {
             layout,
             id,
             version: None,
+            in_doubt: false,
         }
     }
 
@@ -60,8 +62,17 @@ impl Cell {
         hurry: &CancellationToken,
     ) -> Result<Option<RuntimeRecord>, ReadError> {
         let found = self.read(hurry).await?;
-        self.version = found.as_ref().map(|stored| stored.etag.clone());
+        let version = found.as_ref().map(|stored| stored.etag.clone());
+        // What a write was to replace is there still, so it may yet be carried out.
+        self.in_doubt &= version == self.version;
+        self.version = version;
         Ok(found.map(|stored| stored.record))
+    }
+
+    /// Whether a write was sent of which nobody knows if it was, or will be, carried out.
+    #[must_use]
+    pub const fn is_in_doubt(&self) -> bool {
+        self.in_doubt
     }
 
     async fn read(
@@ -100,14 +111,18 @@ impl Cell {
             match patiently(&self.env, hurry, put).await {
                 Ok(etag) => {
                     self.version = Some(etag);
+                    self.in_doubt = false;
                     return Ok(Swap::Stored);
                 }
                 Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {
+                    self.in_doubt |= error.kind == Kind::Ambiguous;
                     last = Some(error);
                 }
                 Err(error) => return Err(error.into()),
             }
             if let Some(swap) = self.settle(record.stamp, &expect, hurry).await? {
+                // What it was to replace is gone: a late arrival is refused.
+                self.in_doubt = false;
                 return Ok(swap);
             }
             tracing::debug!(workflow = %self.id, "state_write_repeated");

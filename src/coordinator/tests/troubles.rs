@@ -1,6 +1,11 @@
 //! Lost replies, garbage, damaged states, bugs.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use futures::FutureExt as _;
+
 use super::*;
+use crate::protocol::leader;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_write_whose_reply_is_lost_is_recognised_by_its_stamp() {
@@ -152,4 +157,174 @@ async fn a_workflow_whose_actor_panics_rests_and_goes_on_and_others_notice_nothi
         })
         .await;
     assert_eq!(world.ended(&struck).await.status, Status::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_whose_outcome_nobody_knows_keeps_the_lease_from_being_released() {
+    for is_known in [true, false] {
+        let dark = Arc::new(AtomicBool::new(false));
+        let is_dark = Arc::clone(&dark);
+        let faults = Faults::script().hook(move |op, path| {
+            let hits = is_dark.load(Ordering::SeqCst) && path.ends_with("/doubt.json");
+            match op {
+                Op::BlobPut if hits && is_known => Some(Fault::RequestLost),
+                Op::BlobPut if hits => Some(Fault::ReplyLost),
+                Op::BlobGet if hits => Some(Fault::RequestLost),
+                _ => None,
+            }
+        });
+        let world = World::new().await;
+        let (store, injector) = faults.wrap(world.store.clone(), world.env.clone());
+        let (task, ended) = world.coordinator_over(&store, World::config());
+        let id = world.submit("doubt", DIAMOND).await;
+        let sent = world.next_task("default").await;
+        world
+            .until("the mark", async || {
+                let state = world.state(&id).await?;
+                state.states.starts_with('d').then_some(())
+            })
+            .await;
+        dark.store(true, Ordering::SeqCst);
+        world.answer(&sent, Outcome::Succeeded).await;
+        world
+            .until("the write", async || {
+                (injector.happened() > 0).then_some(())
+            })
+            .await;
+        world.stop.cancel();
+        task.join().await;
+        assert_eq!(ended.lock().unwrap().take(), Some(Ok(())));
+        let sentinel = world.store.blobs.get(&world.layout.sentinel()).await;
+        let is_leased = sentinel.expect("memory").expect("made").leased;
+        assert_eq!(is_leased, !is_known);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rival_that_always_wins_costs_the_memory_and_nothing_else_once_it_stops() {
+    let world = World::new().await;
+    let (rages, puts) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU32::new(0)),
+    );
+    let (is_raging, count) = (Arc::clone(&rages), Arc::clone(&puts));
+    let (plain, path) = (
+        world.store.clone(),
+        world.layout.runtime(&"always".parse().expect("legal")),
+    );
+    let faults = Faults::script().hook(move |op, name| {
+        if *op == Op::BlobPut && name.ends_with("/always.json") && is_raging.load(Ordering::SeqCst)
+        {
+            count.fetch_add(1, Ordering::SeqCst);
+            // Somebody writes just before the coordinator: the same state, in other bytes.
+            let overwrite = async {
+                let blob = plain.blobs.get(&path).await?.expect("activated");
+                let body = Bytes::from([&blob.body[..], b"\n"].concat());
+                plain
+                    .blobs
+                    .put(&path, body, &Expect::Version(blob.etag), None)
+                    .await
+            };
+            let written = overwrite.now_or_never().expect("memory does not wait");
+            written.expect("nobody else writes");
+        }
+        None
+    });
+    let (store, _) = faults.wrap(world.store.clone(), world.env.clone());
+    let (task, _) = world.coordinator_over(
+        &store,
+        Config {
+            visibility_timeout: Duration::from_secs(1),
+            ..World::config()
+        },
+    );
+    world.worker("default", succeed());
+    let gate = world.submit(
+        "always",
+        "tasks: [{name: a, cmd: x, queue: slow}, {name: b, cmd: x, depends_on: [a]}]",
+    );
+    let id = gate.await;
+    let held = world.next_task("slow").await;
+    world
+        .until("the mark", async || {
+            let state = world.state(&id).await?;
+            state.states.starts_with('d').then_some(())
+        })
+        .await;
+    rages.store(true, Ordering::SeqCst);
+    world.answer(&held, Outcome::Succeeded).await;
+    // One try, two more, and all of that again when the message has come back.
+    world
+        .until("a second round", async || {
+            (puts.load(Ordering::SeqCst) > 3).then_some(())
+        })
+        .await;
+    assert_eq!(world.depth(world.layout.completions()).await, 1);
+    assert_eq!(world.state(&id).await.expect("there").states, "dp");
+    rages.store(false, Ordering::SeqCst);
+    assert_eq!(world.ended(&id).await.states, "cc");
+    world.drained().await;
+    assert_eq!(
+        *world.executed.lock().unwrap(),
+        [(("b".to_owned(), 1), 1)].into()
+    );
+    assert!(
+        statistic(&world, task, "workflows_broken").await >= 1,
+        "its memory was thrown away"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_of_a_newer_schema_is_set_aside_and_others_go_on() {
+    let world = World::new().await;
+    let (task, _) = world.coordinator(Config {
+        visibility_timeout: Duration::from_secs(1),
+        ..World::config()
+    });
+    let id = world
+        .submit("newer", "tasks: [{name: a, cmd: x, queue: slow}]")
+        .await;
+    let held = world.next_task("slow").await;
+    world
+        .until("the mark", async || {
+            let state = world.state(&id).await?;
+            state.states.starts_with('d').then_some(())
+        })
+        .await;
+    let (blobs, path) = (&world.store.blobs, world.layout.runtime(&id));
+    let old = blobs.get(&path).await.expect("memory").expect("activated");
+    let body = Bytes::from_static(br#"{"schema":2,"new":true}"#);
+    let newer = blobs
+        .put(&path, body.clone(), &Expect::Version(old.etag), None)
+        .await
+        .expect("nobody else writes");
+    world.answer(&held, Outcome::Succeeded).await;
+    world.worker("default", succeed());
+    let fine = world.submit("fine", DIAMOND).await;
+    assert_eq!(world.ended(&fine).await.states, "cccc");
+    world
+        .until("the answer to be all that is left", async || {
+            (world.depth(world.layout.completions()).await == 1).then_some(())
+        })
+        .await;
+    let kept = blobs.get(&path).await.expect("memory").expect("there");
+    assert_eq!(kept.body, body, "nobody has touched it");
+    blobs
+        .put(&path, old.body, &Expect::Version(newer), None)
+        .await
+        .expect("nobody else writes");
+    assert_eq!(world.ended(&id).await.states, "c");
+    assert!(
+        statistic(&world, task, "workflows_broken").await >= 1,
+        "it was reported"
+    );
+}
+
+/// A counter of a coordinator, which is stopped for that.
+async fn statistic(world: &World, coordinator: TaskHandle, name: &str) -> u64 {
+    world.stop.cancel();
+    coordinator.join().await;
+    let found = leader(&world.store, &world.layout).await.expect("memory");
+    let (sentinel, _, _) = found.expect("led");
+    sentinel.statistics[name]
 }
