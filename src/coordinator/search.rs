@@ -27,7 +27,7 @@ const LISTINGS_AT_ONCE: usize = 8;
 #[derive(Debug)]
 pub(super) struct Search {
     next: Mono,
-    /// What the last look has found lost, and when it began.
+    /// What the last look has found lost, and when that look was over.
     found: Option<(Mono, Vec<Out>)>,
 }
 
