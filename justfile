@@ -25,6 +25,10 @@ sim *ARGS:
 sim-soak *MINUTES:
     cargo run --locked --quiet --features sim --example sim -- --soak {{MINUTES}}
 
+# Applies the deliberate bugs of `tests/mutants` one at a time to a copy, and expects each to be caught; or only those named.
+mutants *NAMES:
+    tests/mutants/run.sh {{NAMES}}
+
 # Builds the API documentation; a broken link is an error.
 doc:
     env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items

@@ -3,33 +3,15 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::support::sources::sources;
+use crate::support::sources::tests;
 
 /// The faults that the page must answer for.
-fn faults() -> BTreeSet<String> {
+pub(crate) fn faults() -> BTreeSet<String> {
     let group = |name: char, count: u8| (1..=count).map(move |n| format!("{name}{n}"));
     group('A', 15)
         .chain(group('B', 15))
         .chain(group('C', 12))
         .collect()
-}
-
-/// Names of functions that carry a test attribute.
-fn tests() -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for (_, text) in sources() {
-        let mut is_test = false;
-        for line in text.lines().map(str::trim) {
-            if line == "#[test]" || line.starts_with("#[tokio::test") {
-                is_test = true;
-            } else if let Some((_, rest)) = line.split_once("fn ").filter(|_| is_test) {
-                let name = rest.split('(').next().unwrap();
-                names.insert(name.to_owned());
-                is_test = false;
-            }
-        }
-    }
-    names
 }
 
 /// The sections of the page by fault.

@@ -18,6 +18,7 @@ mod faults;
 mod formats;
 mod layers;
 mod lost;
+mod mutants;
 mod pipeline;
 mod signals;
 mod support;

@@ -183,6 +183,8 @@ fn lost_is_fine(result: Result<(), StoreError>) -> Result<(), StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
     use crate::env::real;
     use crate::store::layers::Op;
@@ -214,5 +216,57 @@ mod tests {
         assert!(kept.ends_with(&format!(": {beginning}")), "{kept}");
         let hash = format!("sha256 {:x},", Sha256::digest(&body));
         assert!(kept.starts_with(&hash), "{kept}");
+    }
+
+    fn entries(count: usize) -> Vec<Delivery> {
+        let receipt = Receipt {
+            message_id: "m".to_owned(),
+            pop: "p".to_owned(),
+        };
+        let message = Message {
+            receipt,
+            body: "b".to_owned(),
+            deliveries: 1,
+            inserted_at: Timestamp::UNIX_EPOCH,
+            read_at: Timestamp::UNIX_EPOCH,
+        };
+        Delivery::split(message, count)
+    }
+
+    #[test]
+    fn a_message_is_deleted_only_when_all_its_entries_are_handled() {
+        let mut entries = entries(3).into_iter();
+        let mut next = || entries.next().expect("three were made").handled();
+        assert!(matches!(next(), Settled::NotYet));
+        assert!(matches!(next(), Settled::NotYet));
+        assert!(matches!(next(), Settled::Delete(_)));
+    }
+
+    #[test]
+    fn one_entry_that_is_left_or_dropped_leaves_the_message_and_a_bad_one_takes_it_to_poison() {
+        let mut left = entries(2).into_iter();
+        assert!(matches!(
+            left.next().map(Delivery::left),
+            Some(Settled::NotYet)
+        ));
+        assert!(matches!(
+            left.next().map(Delivery::poisoned),
+            Some(Settled::Leave(_))
+        ));
+        let mut dropped = entries(2).into_iter();
+        drop(dropped.next());
+        assert!(matches!(
+            dropped.next().map(Delivery::handled),
+            Some(Settled::Leave(_))
+        ));
+        let mut bad = entries(2).into_iter();
+        assert!(matches!(
+            bad.next().map(Delivery::poisoned),
+            Some(Settled::NotYet)
+        ));
+        assert!(matches!(
+            bad.next().map(Delivery::handled),
+            Some(Settled::Poison(_, _))
+        ));
     }
 }

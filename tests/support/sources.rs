@@ -1,5 +1,6 @@
 //! The sources of this project as texts, for tests of house rules and of pages.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -25,4 +26,22 @@ pub(crate) fn sources() -> Vec<(PathBuf, String)> {
     }
     files.sort();
     files
+}
+
+/// Names of functions that carry a test attribute.
+pub(crate) fn tests() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (_, text) in sources() {
+        let mut is_test = false;
+        for line in text.lines().map(str::trim) {
+            if line == "#[test]" || line.starts_with("#[tokio::test") {
+                is_test = true;
+            } else if let Some((_, rest)) = line.split_once("fn ").filter(|_| is_test) {
+                let name = rest.split('(').next().unwrap();
+                names.insert(name.to_owned());
+                is_test = false;
+            }
+        }
+    }
+    names
 }

@@ -1,0 +1,79 @@
+//! The deliberate bugs in `tests/mutants/`: each still applies, says what it breaks and names tests that exist; together they reach every
+//! clause. That each is caught is shown by `just mutants`, which takes too long for every run of the tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::docs_failure_modes::faults;
+use crate::support::sources::tests;
+
+/// Clauses that describe what the code does, each of which a bug can break.
+const CLAUSES: std::ops::RangeInclusive<u32> = 4..=32;
+
+fn patches() -> BTreeMap<PathBuf, String> {
+    let entries = fs::read_dir("tests/mutants").unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths
+        .filter(|path| path.extension().is_some_and(|ending| ending == "patch"))
+        .map(|path| {
+            let text = fs::read_to_string(&path).unwrap();
+            (path, text)
+        })
+        .collect()
+}
+
+/// What a line of the header lists.
+fn listed(header: &str, word: &str) -> Vec<String> {
+    let lines = header.lines().filter_map(|line| line.strip_prefix(word));
+    let parts = lines.flat_map(|list| list.split(','));
+    parts.map(|part| part.trim().to_owned()).collect()
+}
+
+#[test]
+fn every_deliberate_bug_applies_and_says_what_it_breaks_and_what_catches_it() {
+    let (tests, faults) = (tests(), faults());
+    for (path, text) in patches() {
+        let name = path.display();
+        let checked = Command::new("git")
+            .args(["apply", "--check"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        let why = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success(), "{name}: {why}");
+        let (header, diff) = text.split_once("\ndiff --git ").unwrap();
+        assert!(
+            diff.lines()
+                .filter_map(|line| line.strip_prefix("+++ b/"))
+                .all(|file| file.starts_with("src/")),
+            "{name} changes more than the sources"
+        );
+        let clauses = listed(header, "Clauses: ");
+        assert!(!clauses.is_empty(), "{name} names no clause");
+        for row in listed(header, "Rows: ") {
+            assert!(faults.contains(&row), "{name}: there is no row {row}");
+        }
+        let means = listed(header, "Caught by: ");
+        assert!(!means.is_empty(), "{name} is caught by nothing");
+        for means in means {
+            let test = means.strip_prefix("test ").unwrap_or(&means);
+            assert!(
+                test == "sim" || tests.contains(test),
+                "{name}: there is no test {test}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_clause_has_a_deliberate_bug() {
+    let mut found = BTreeSet::new();
+    for text in patches().values() {
+        found.extend(listed(text, "Clauses: "));
+    }
+    let all: BTreeSet<_> = CLAUSES.map(|number| format!("P{number}")).collect();
+    let missing: Vec<_> = all.difference(&found).collect();
+    assert!(missing.is_empty(), "no bug breaks {missing:?}");
+}
