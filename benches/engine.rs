@@ -71,6 +71,7 @@ fn report() -> AttemptReport {
         output: output.ok().map(Output::Inline),
         has_log: false,
         stderr_tail: None,
+        reused_from: None,
     }
 }
 

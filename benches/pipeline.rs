@@ -283,6 +283,7 @@ fn completion(task: TaskMessage, now: dagaz::env::Timestamp) -> String {
         output: None,
         has_log: false,
         stderr_tail: None,
+        reused_from: None,
     };
     encode_message(&CompletionRecord::of_results(vec![CompletionResult {
         workflow_id: task.workflow_id,

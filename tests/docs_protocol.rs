@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use dagaz::record::{
-    ClaimRecord, CompletionRecord, DefinitionRecord, IndexRecord, Record, RuntimeRecord,
+    ClaimRecord, CompletionRecord, DefinitionRecord, IndexRecord, KeyRecord, Record, RuntimeRecord,
     SentinelRecord, TaskMessage, decode, encode,
 };
 use serde_json::Value;
@@ -30,11 +30,12 @@ fn every_example_of_a_stored_form_is_one() {
             "completion" => round_trip::<CompletionRecord>(example),
             "index" => round_trip::<IndexRecord>(example),
             "sentinel" => round_trip::<SentinelRecord>(example),
+            "key" => round_trip::<KeyRecord>(example),
             "claim" => round_trip::<ClaimRecord>(example),
             other => panic!("no stored form is called `{other}`"),
         };
         assert_eq!(shown, written, "{form}");
         seen.insert(form);
     }
-    assert_eq!(seen.len(), 7, "each form has an example: {seen:?}");
+    assert_eq!(seen.len(), 8, "each form has an example: {seen:?}");
 }

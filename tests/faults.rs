@@ -242,6 +242,7 @@ impl World {
                 output: None,
                 has_log: false,
                 stderr_tail: None,
+                reused_from: None,
             },
         }
     }

@@ -10,16 +10,16 @@ use dagaz::definition::{
     Command, Definition, DepPolicy, OnFailure, QueueName, ResultPolicy, Task, TaskName, WorkflowId,
 };
 use dagaz::engine::{
-    Attempt, AttemptReport, Cancel, Changes, Due, Failure, FailureKind, Generation, Graph, Outcome,
-    Output, Status, TaskIx, TaskState,
+    Attempt, AttemptReport, Cancel, Changes, Due, Failure, FailureKind, Generation, Graph, Origin,
+    Outcome, Output, Status, TaskIx, TaskState,
 };
 use dagaz::env::Timestamp;
 use dagaz::protocol::{fields_of, record_of};
 use dagaz::record::{
     ClaimRecord, CompletionRecord, CompletionResult, ControlAction, ControlRecord, ControlResult,
-    ControlSeq, DecodeError, DefinitionRecord, Epoch, IndexRecord, Input, InputOutput, Record,
-    Revision, RunId, RuntimeRecord, SentinelRecord, Stamp, TaskBody, TaskDetail, TaskMessage,
-    TaskSpec, Token, decode, decode_message, encode, encode_message,
+    ControlSeq, DecodeError, DefinitionRecord, Epoch, IndexRecord, Input, InputOutput, KeyRecord,
+    Record, Revision, RunId, RuntimeRecord, SentinelRecord, Stamp, TaskBody, TaskDetail,
+    TaskMessage, TaskSpec, Token, decode, decode_message, encode, encode_message,
 };
 use dagaz::store::Value as Field;
 use proptest::prelude::*;
@@ -36,6 +36,7 @@ const CONTROL: &str = include_str!("formats/control/v1.json");
 const INDEX: &str = include_str!("formats/index/v1.json");
 const SENTINEL: &str = include_str!("formats/sentinel/v1.json");
 const CLAIM: &str = include_str!("formats/claim/v1.json");
+const KEY: &str = include_str!("formats/key/v1.json");
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -78,6 +79,7 @@ fn succeeded() -> AttemptReport {
         output: Some(Output::Inline(raw("{\"mae\":0.07}"))),
         has_log: true,
         stderr_tail: None,
+        reused_from: None,
     }
 }
 
@@ -96,6 +98,7 @@ fn failed() -> AttemptReport {
         output: None,
         has_log: true,
         stderr_tail: Some(text("no space left\n")),
+        reused_from: None,
     }
 }
 
@@ -110,6 +113,7 @@ fn cancelled() -> AttemptReport {
         output: None,
         has_log: false,
         stderr_tail: None,
+        reused_from: None,
     }
 }
 
@@ -219,6 +223,7 @@ fn definition() -> DefinitionRecord {
         dep_policy,
         num_retries: 0,
         timeout_s: None,
+        idempotency_key: None,
     };
     DefinitionRecord {
         schema: 1,
@@ -246,6 +251,7 @@ fn definition() -> DefinitionRecord {
                     dep_policy: DepPolicy::All,
                     num_retries: 2,
                     timeout_s: Some(90.5),
+                    idempotency_key: Some(text("day 2026-03-04")),
                 },
                 bare("any", DepPolicy::Any, parents(&["extract"])),
                 bare("settled", DepPolicy::AllSettled, parents(&["extract"])),
@@ -266,6 +272,7 @@ fn spec() -> TaskSpec {
         env: pairs(&[("LANG", "C"), ("REGION", "north")]),
         cwd: Some(text("/data")),
         timeout_s: Some(0.5),
+        idempotency_key: Some(text("fold/7")),
         inputs: BTreeMap::from([
             (task("alarm"), input(TaskState::Skipped, None)),
             (
@@ -311,6 +318,11 @@ fn completion() -> CompletionRecord {
     };
     let large = AttemptReport {
         output: Some(Output::Blob(70_000)),
+        reused_from: Some(Origin {
+            workflow_id: WorkflowId::new("etl-6").unwrap(),
+            task: task("split a/b"),
+            attempt_no: Attempt::new(4),
+        }),
         ..succeeded()
     };
     CompletionRecord {
@@ -373,6 +385,19 @@ fn sentinel() -> SentinelRecord {
         acquired_at: at("2026-03-04T00:00:00Z"),
         led_for_s: 3_600,
         statistics: BTreeMap::from([(text("poison_messages"), 1), (text("tasks_sent"), 900)]),
+    }
+}
+
+fn key() -> KeyRecord {
+    KeyRecord {
+        schema: 1,
+        workflow_id: workflow(),
+        run_id: run(),
+        task: task("split a/b"),
+        attempt_no: Attempt::new(3),
+        token: Token::new(Uuid::from_u128(0x2b)),
+        exit_code: Some(0),
+        output: Some(Output::Inline(raw("{\"mae\":0.07}"))),
     }
 }
 
@@ -546,6 +571,16 @@ fn the_claim_keeps_its_form() {
 }
 
 #[test]
+fn a_result_stored_under_a_key_keeps_its_form() {
+    keeps(KEY, &key(), &Foreign::Refused);
+    let large = KeyRecord {
+        output: Some(Output::Blob(70_000)),
+        ..key()
+    };
+    assert_eq!(decode(&encode(&large)), Ok(large));
+}
+
+#[test]
 fn rows_hold_records_field_by_field() {
     fn through_a_row<T: Record + PartialEq + Debug>(record: &T) {
         let mut fields = fields_of(record);
@@ -656,6 +691,7 @@ fn read_as_everything(json: &[u8]) {
     decode::<IndexRecord>(json).ok();
     decode::<SentinelRecord>(json).ok();
     decode::<ClaimRecord>(json).ok();
+    decode::<KeyRecord>(json).ok();
 }
 
 /// All places in `value` that hold neither list nor object, as JSON pointers.
@@ -680,7 +716,7 @@ fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
 
 fn golden() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
-        RUNTIME, DEFINITION, MESSAGE, SPEC, COMPLETION, CONTROL, INDEX, SENTINEL, CLAIM,
+        RUNTIME, DEFINITION, MESSAGE, SPEC, COMPLETION, CONTROL, INDEX, SENTINEL, CLAIM, KEY,
     ])
 }
 

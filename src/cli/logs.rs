@@ -47,10 +47,11 @@ pub(super) async fn logs(context: &mut Context, args: &LogsArgs) -> Outcome {
         })?;
         return Ok(Exit::Ok);
     }
-    match log.bytes {
-        None => note(&format!("task `{}` printed nothing", args.task)),
-        Some(bytes) if args.raw => context.printer.bytes(&bytes)?,
-        Some(bytes) => context.printer.line(&safe(&bytes))?,
+    match (log.bytes, log.reused_from) {
+        (None, Some(origin)) => note(&format!("task `{}` did not run: {origin}", args.task)),
+        (None, None) => note(&format!("task `{}` printed nothing", args.task)),
+        (Some(bytes), _) if args.raw => context.printer.bytes(&bytes)?,
+        (Some(bytes), _) => context.printer.line(&safe(&bytes))?,
     }
     Ok(Exit::Ok)
 }

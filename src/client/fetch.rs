@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::client::read::{Stage, report_of_end};
 use crate::client::{Client, ClientError, Result};
 use crate::definition::{TaskName, WorkflowId};
-use crate::engine::{Attempt, AttemptReport, Output, TaskState};
+use crate::engine::{Attempt, AttemptReport, Origin, Output, TaskState};
 use crate::record::TaskDetail;
 use crate::store::BlobPath;
 
@@ -25,6 +25,8 @@ pub struct Log {
     pub attempt_no: Attempt,
     /// The bytes as printed; none if it printed nothing.
     pub bytes: Option<Bytes>,
+    /// Whose success it ended with, if it did not run.
+    pub reused_from: Option<Origin>,
 }
 
 /// One task of a stage.
@@ -93,7 +95,11 @@ impl Client {
         } else {
             None
         };
-        Ok(Log { attempt_no, bytes })
+        Ok(Log {
+            attempt_no,
+            bytes,
+            reused_from: report.reused_from.clone(),
+        })
     }
 
     fn find<'a>(&self, stage: &'a Stage, task: &str) -> Result<Found<'a>> {

@@ -297,7 +297,9 @@ fn task_reason(word: TaskWord, detail: &TaskDetail, names: &[&TaskName]) -> Opti
             Outcome::Succeeded | Outcome::Cancelled(_) => None,
         });
     let reason = detail.reason.clone();
+    let reused = || detail.report.as_deref()?.reused_from.as_ref();
     match word {
+        TaskWord::Completed => reason.or_else(|| reused().map(ToString::to_string)),
         TaskWord::Failed => reason.or(failure),
         TaskWord::Retrying => {
             failure.map(|failure| format!("attempt {} failed: {failure}", last_reported(detail)))
@@ -312,7 +314,6 @@ fn task_reason(word: TaskWord, detail: &TaskDetail, names: &[&TaskName]) -> Opti
         | TaskWord::Ready
         | TaskWord::Queued
         | TaskWord::Running
-        | TaskWord::Completed
         | TaskWord::Skipped
         | TaskWord::Cancelled => reason,
     }

@@ -147,6 +147,7 @@ impl<'a> Hand<'a> {
             output,
             has_log: true,
             stderr_tail: None,
+            reused_from: None,
         };
         let attempt = AttemptId {
             task: at,

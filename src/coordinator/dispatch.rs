@@ -441,6 +441,7 @@ fn spec(ctx: &Context, book: &Book, task: TaskIx) -> TaskSpec {
         env,
         cwd: what.cwd.clone(),
         timeout_s: what.timeout_s,
+        idempotency_key: what.idempotency_key.clone(),
         inputs: inputs(ctx, book, task),
     }
 }

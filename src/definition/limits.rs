@@ -26,6 +26,8 @@ pub const ENV_VARS_MAX: usize = 1_000;
 pub const ENV_BYTES_MAX: usize = 131_071;
 /// Most bytes of a working directory, the longest path of Linux.
 pub const CWD_BYTES_MAX: usize = 4_095;
+/// Most bytes of an idempotency key.
+pub const KEY_BYTES_MAX: usize = 256;
 /// Most characters of the name of a workflow.
 pub const NAME_CHARS_MAX: usize = 256;
 /// Most characters of a description: it fits a table row, which counts UTF-16 units.

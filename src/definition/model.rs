@@ -70,6 +70,9 @@ pub struct Task {
     /// Longest run of one attempt in seconds, more than zero (the workflow's default is already filled in); none: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
+    /// A success of another task with this key on the same queue stands for a run of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
 }
 
 /// What a task runs.

@@ -2,7 +2,7 @@
 
 use super::diagnostic::Report;
 use super::fields::{Field, Unknown, argument, fields, seconds, text, variables, whole};
-use super::limits::{CMD_BYTES_MAX, CWD_BYTES_MAX, RETRIES_MAX};
+use super::limits::{CMD_BYTES_MAX, CWD_BYTES_MAX, KEY_BYTES_MAX, RETRIES_MAX};
 use super::model::{Command, DepPolicy, Task};
 use super::name::TaskName;
 use super::source::Span;
@@ -42,6 +42,7 @@ pub(super) fn read<'t, 's>(
         "dep_policy",
         "num_retries",
         "timeout_s",
+        "idempotency_key",
         "condition",
         "on_skipped_deps",
     ];
@@ -71,6 +72,7 @@ pub(super) fn read<'t, 's>(
         dep_policy,
         num_retries,
         timeout_s,
+        idempotency_key,
         condition,
         on_skipped_deps,
     ] = given;
@@ -106,6 +108,7 @@ pub(super) fn read<'t, 's>(
     let num_retries =
         num_retries.and_then(|field| whole(report, field, "`num_retries`", 0..=RETRIES_MAX));
     let timeout_s = timeout_s.and_then(|field| seconds(report, field, "`timeout_s`"));
+    let idempotency_key = idempotency_key.and_then(|field| key(report, field));
     if let Some(field) = condition {
         unsupported(report, field, "condition");
     }
@@ -123,6 +126,7 @@ pub(super) fn read<'t, 's>(
             dep_policy: dep_policy.unwrap_or(DepPolicy::All),
             num_retries: num_retries.unwrap_or(0),
             timeout_s: timeout_s.or(default_timeout_s),
+            idempotency_key,
         });
     }
     written
@@ -239,6 +243,15 @@ fn directory(report: &mut Report<'_>, field: Field<'_, '_>) -> Option<String> {
         return None;
     }
     Some(directory.to_owned())
+}
+
+fn key(report: &mut Report<'_>, field: Field<'_, '_>) -> Option<String> {
+    let key = argument(report, field, "`idempotency_key`", KEY_BYTES_MAX)?;
+    if key.is_empty() {
+        report.error(field.place(), "`idempotency_key` is empty");
+        return None;
+    }
+    Some(key.to_owned())
 }
 
 /// The names: a list, or one name alone.

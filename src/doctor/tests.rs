@@ -143,6 +143,7 @@ impl Ward {
             output: None,
             has_log: false,
             stderr_tail: None,
+            reused_from: None,
         };
         let result = CompletionResult {
             workflow_id: task.workflow_id,

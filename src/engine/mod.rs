@@ -25,7 +25,7 @@ mod tests;
 
 pub use effects::{Applied, Changes};
 pub use graph::Graph;
-pub use outcome::{AttemptReport, Failure, FailureKind, Outcome, Output};
+pub use outcome::{AttemptReport, Failure, FailureKind, Origin, Outcome, Output};
 pub use policy::{Tally, Verdict, verdict};
 pub use retry::{RETRY_DELAY_MAX, retry_delay_limit};
 pub use runtime::{AttemptId, Cancel, Due, Parts, RetryAfter, Runtime, TaskRun};

@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::task::Generation;
+use super::task::{Attempt, Generation};
+use crate::definition::{TaskName, WorkflowId};
 use jiff::Timestamp;
 
 /// How one attempt ended.
@@ -94,6 +95,32 @@ impl PartialEq for Output {
 
 impl Eq for Output {}
 
+/// The execution whose success, stored under an idempotency key, stood for a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Origin {
+    /// Its workflow.
+    pub workflow_id: WorkflowId,
+    /// Its task.
+    pub task: TaskName,
+    /// Its attempt.
+    pub attempt_no: Attempt,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            workflow_id,
+            task,
+            attempt_no,
+        } = self;
+        write!(
+            f,
+            "result reused from attempt {attempt_no} of task `{task}` of workflow `{workflow_id}`"
+        )
+    }
+}
+
 /// What is kept of an attempt that ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -120,4 +147,7 @@ pub struct AttemptReport {
     /// The end of standard error of a failed attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr_tail: Option<String>,
+    /// Whose success this is, if nothing ran because one was stored under the task's idempotency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reused_from: Option<Origin>,
 }

@@ -37,6 +37,7 @@ fn report(outcome: Outcome) -> AttemptReport {
         output: None,
         has_log: false,
         stderr_tail: None,
+        reused_from: None,
     }
 }
 

@@ -7,6 +7,8 @@
 
 use std::fmt::Write as _;
 
+use sha2::{Digest, Sha256};
+
 use crate::definition::{QueueName, TaskName, WorkflowId};
 use crate::engine::Attempt;
 use crate::record::RunId;
@@ -230,6 +232,14 @@ impl Layout {
         BlobPath::new(self.outputs.clone(), name)
     }
 
+    /// What a success of a task of `queue` leaves under its idempotency key. No workflow id begins as these names do; the queue ends
+    /// at the first line feed, whatever the key holds.
+    #[must_use]
+    pub fn key(&self, queue: &QueueName, key: &str) -> BlobPath {
+        let hash = Sha256::digest(format!("{queue}\n{key}"));
+        blob(&self.outputs, format!("_keys/{hash:x}.json"))
+    }
+
     /// Makes what all services need: containers, tables and the completion queues. What exists is left as it is.
     ///
     /// # Errors
@@ -347,6 +357,10 @@ mod tests {
         assert_ne!(path("w", "a1", 1, "t"), path("w", "a", 11, "t"));
         assert_ne!(path("w", "a/b", 1, "t"), path("w", "a=2Fb", 1, "t"));
         assert_ne!(path("w", "a b", 1, "t"), path("w", "a_b", 1, "t"));
+        let key = |queue: &str, key: &str| layout.key(&QueueName::new(queue).expect("legal"), key);
+        assert_ne!(key("a", "b"), key("a", "c"));
+        assert_ne!(key("a", "b"), key("b", "b"));
+        assert_ne!(key("a", "1\nb"), key("a1", "\nb"));
         assert_ne!(claim("wf-1", "1-x"), claim("wf-1-1", "x"));
         assert_ne!(claim("w", "it's"), claim("w", "it=27s"));
     }

@@ -66,6 +66,9 @@ pub struct TaskSpec {
     /// Longest run in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
+    /// A success stored under this key stands for a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
     /// How the dependencies ended.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: Inputs,

@@ -79,5 +79,6 @@ fn report(ending: Ending) -> AttemptReport {
         output: None,
         has_log: false,
         stderr_tail: None,
+        reused_from: None,
     }
 }

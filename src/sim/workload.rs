@@ -159,5 +159,6 @@ fn task(place: u64, before: &[Task], dice: &mut Dice) -> Task {
         dep_policy,
         num_retries: u32::try_from(dice.below(3)).expect("below 3"),
         timeout_s: None,
+        idempotency_key: None,
     }
 }

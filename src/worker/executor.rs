@@ -45,6 +45,8 @@ pub struct Job {
     pub grace: Duration,
     /// How the dependencies ended, as JSON.
     pub inputs: Bytes,
+    /// A success stored under this key stands for running it.
+    pub idempotency_key: Option<String>,
 }
 
 /// How the worker ends a job early.

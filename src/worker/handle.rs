@@ -1,5 +1,6 @@
 //! What becomes of one message, from its receipt to one of the ways out (P21).
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures::future::join;
@@ -175,6 +176,10 @@ impl Worker {
                 return self.end(keeper, delivery, token, ended).await;
             }
         };
+        let slot = match self.reuse(keeper, delivery, &job).await {
+            ControlFlow::Break(way) => return way,
+            ControlFlow::Continue(slot) => slot,
+        };
         let started = TaskStarted::of(task);
         self.observer.started(&started);
         info!(workflow_id = %task.workflow_id, task = %task.task, attempt_no = %task.attempt_no, "task_started");
@@ -202,7 +207,8 @@ impl Worker {
                     warn!(workflow_id = %task.workflow_id, task = %task.task, why, "no_room_for_task");
                     return Way::GivenBack(give_back_delay(delivery.message.deliveries));
                 }
-                let ended = Ended::of(execution, job.time_limit);
+                let mut ended = Ended::of(execution, job.time_limit);
+                ended.slot = slot;
                 self.end(keeper, delivery, token, ended).await
             }
         }
@@ -255,7 +261,7 @@ impl Worker {
     }
 
     /// Reports the end of an attempt.
-    async fn end(
+    pub(super) async fn end(
         &self,
         keeper: &Keeper<'_>,
         delivery: &Delivery,

@@ -75,6 +75,7 @@ impl Worker {
             time_limit: limit.and_then(|secs| Duration::try_from_secs_f64(secs).ok()),
             grace: self.config.kill_grace,
             inputs,
+            idempotency_key: spec.idempotency_key,
         })
     }
 

@@ -15,6 +15,7 @@ mod executor;
 mod files;
 mod handle;
 mod heartbeat;
+mod key;
 mod load;
 mod observe;
 mod persist;

@@ -12,12 +12,13 @@ use tracing::debug;
 
 use super::capture::{STDERR_TAIL_BYTES, safe_text};
 use super::heartbeat::Keeper;
+use super::key::Slot;
 use super::persist::Persisted;
 use super::{Delivery, End, Execution, OUTPUT_BYTES_MAX, Worker, Written};
-use crate::engine::{AttemptReport, Failure, FailureKind, Outcome, Output};
+use crate::engine::{AttemptReport, Failure, FailureKind, Origin, Outcome, Output};
 use crate::env::Timestamp;
 use crate::protocol::send;
-use crate::record::{CompletionRecord, CompletionResult, Token, encode_message};
+use crate::record::{CompletionRecord, CompletionResult, KeyRecord, Token, encode_message};
 use crate::store::{BlobPath, Expect, Kind, MESSAGE_BYTES_MAX, StoreError};
 
 /// The largest output that rides in its completion.
@@ -40,6 +41,9 @@ pub(super) struct Ended {
     output: Option<Bytes>,
     log: Bytes,
     stderr_tail: Option<String>,
+    /// Where its success is kept for others with the same key.
+    pub(super) slot: Option<Slot>,
+    reused_from: Option<Origin>,
 }
 
 impl Ended {
@@ -52,6 +56,22 @@ impl Ended {
             output: None,
             log: Bytes::new(),
             stderr_tail: None,
+            slot: None,
+            reused_from: None,
+        }
+    }
+
+    /// An attempt that ends with the success of another.
+    pub(super) fn reused(of: KeyRecord, output: Option<Bytes>) -> Self {
+        Self {
+            exit_code: of.exit_code,
+            output,
+            reused_from: Some(Origin {
+                workflow_id: of.workflow_id,
+                task: of.task,
+                attempt_no: of.attempt_no,
+            }),
+            ..Self::without_run(Outcome::Succeeded)
         }
     }
 
@@ -142,9 +162,9 @@ impl Worker {
         ended: &mut Ended,
     ) -> Persisted {
         let task = &delivery.task;
-        let token = token.to_string();
         let (id, run, attempt) = (&task.workflow_id, task.run_id, task.attempt_no);
-        let paths = self.layout.execution(id, run, &task.task, attempt, &token);
+        let named = token.to_string();
+        let paths = self.layout.execution(id, run, &task.task, attempt, &named);
         let mut has_log = !ended.log.is_empty();
         if has_log {
             match self.upload(keeper, "log", &paths.log(), &ended.log).await {
@@ -174,23 +194,28 @@ impl Worker {
                 }
             }
         }
+        let report = AttemptReport {
+            outcome: ended.outcome.clone(),
+            token: named,
+            worker: self.config.name.to_string(),
+            started_at: ended.started_at,
+            ended_at: self.env.wall(),
+            exit_code: ended.exit_code,
+            output,
+            has_log,
+            stderr_tail: ended.stderr_tail.take(),
+            reused_from: ended.reused_from.take(),
+        };
+        if let (Outcome::Succeeded, Some(slot)) = (&report.outcome, &ended.slot) {
+            self.keep_success(delivery, slot, token, &report).await;
+        }
         let result = CompletionResult {
             workflow_id: id.clone(),
             run_id: run,
             generation: task.generation,
             task: task.task.clone(),
             attempt_no: attempt,
-            report: AttemptReport {
-                outcome: ended.outcome.clone(),
-                token,
-                worker: self.config.name.to_string(),
-                started_at: ended.started_at,
-                ended_at: self.env.wall(),
-                exit_code: ended.exit_code,
-                output,
-                has_log,
-                stderr_tail: ended.stderr_tail.take(),
-            },
+            report,
         };
         self.post(keeper, result).await
     }

@@ -70,8 +70,13 @@ impl Stack {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = command(args);
-        command.envs(self.envs()).current_dir(self.folder.path());
+        self.surround(&mut command);
         command
+    }
+
+    /// Gives `command` what its processes are given.
+    pub(crate) fn surround<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.envs(self.envs()).current_dir(self.folder.path())
     }
 
     /// Starts a service.

@@ -303,6 +303,7 @@ fn completion(task: &TaskMessage, outcome: Outcome, now: jiff::Timestamp) -> Str
         exit_code: Some(0),
         has_log: false,
         stderr_tail: None,
+        reused_from: None,
     };
     encode_message(&CompletionRecord::of_results(vec![CompletionResult {
         workflow_id: task.workflow_id.clone(),

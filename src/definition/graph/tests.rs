@@ -21,6 +21,7 @@ fn definition<'a>(tasks: impl IntoIterator<Item = (&'a str, Vec<&'a str>)>) -> D
         dep_policy: DepPolicy::All,
         num_retries: 0,
         timeout_s: None,
+        idempotency_key: None,
     };
     Definition {
         name: None,

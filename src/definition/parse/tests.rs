@@ -71,7 +71,7 @@ on_failure: continue
 env: {A: 1, B: no}
 tasks:
   - {name: a, cmd: echo}
-  - {name: b, cmd: [echo, 3.10, no, ''], env: {C: '3'}, cwd: /tmp, queue: gpu-1, num_retries: 3, timeout_s: 1.5}
+  - {name: b, cmd: [echo, 3.10, no, ''], env: {C: '3'}, cwd: /tmp, queue: gpu-1, num_retries: 3, timeout_s: 1.5, idempotency_key: 2026-03-04}
   - {name: c, kwargs: {cmd: echo, env: {D: x}, cwd: .}, depends_on: *both, dep_policy: 2}
   - {name: d, cmd: echo, depends_on: a, dep_policy: on_failure, queue: null, env: ~}
 ",
@@ -91,6 +91,8 @@ tasks:
     assert_eq!(b.cmd, Command::Exec(words.to_vec()));
     assert_eq!(b.queue.as_ref().unwrap().as_str(), "gpu-1");
     assert_eq!((b.num_retries, a.num_retries), (3, 0));
+    let key = b.idempotency_key.as_deref();
+    assert_eq!((key, &a.idempotency_key), (Some("2026-03-04"), &None));
     assert_eq!(c.cmd, Command::Shell("echo".to_owned()));
     assert_eq!((c.env["D"].as_str(), c.cwd.as_deref()), ("x", Some(".")));
     assert_eq!(c.depends_on, [a.name.clone(), b.name.clone()]);
@@ -377,7 +379,7 @@ fn what_comes_later_is_refused_by_field_and_line() {
 }
 
 /// Keys of a task and what is said about them.
-const REFUSED: [(&str, &str); 27] = [
+const REFUSED: [(&str, &str); 30] = [
     (
         "timeout_s: 0",
         "`timeout_s` must be a number of seconds above 0 and at most 2592000, found `0`",
@@ -414,6 +416,12 @@ const REFUSED: [(&str, &str); 27] = [
         "num_retries: '3'",
         "`num_retries` must be a whole number from 0 to 1000, found text",
     ),
+    ("idempotency_key: ''", "`idempotency_key` is empty"),
+    (
+        "idempotency_key: [a]",
+        "`idempotency_key` must be text, found a list",
+    ),
+    ("idempotency_kye: a", "unknown key `idempotency_kye`"),
     (
         "queue: My_Queue",
         "queue name `My_Queue` may hold only lower-case letters, digits and single dashes",
@@ -481,6 +489,10 @@ fn values_outside_their_rules_are_refused() {
         assert_eq!(found[0].split_once(' ').unwrap().1, message, "{keys}");
     }
     assert!(help(&task("timeout_s: 60s")).contains("seconds alone"));
+    assert!(help(&task("idempotency_kye: a")).contains("`idempotency_key`"));
+    let long = |bytes| format!("idempotency_key: {}", "k".repeat(bytes));
+    assert_eq!(problems(&task(&long(256))).len(), 0);
+    assert!(problems(&task(&long(257)))[0].contains("has 257 bytes; at most 256 are taken"));
 }
 
 #[test]

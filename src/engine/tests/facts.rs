@@ -299,6 +299,7 @@ fn a_workflow_of_skipped_tasks_is_completed() {
         dep_policy,
         num_retries: 0,
         timeout_s: None,
+        idempotency_key: None,
     };
     let definition = Definition {
         name: None,

@@ -48,6 +48,7 @@ pub(super) fn definition_of(
         dep_policy: plan.policy,
         num_retries: plan.retries,
         timeout_s: None,
+        idempotency_key: None,
     };
     let mut tasks: Vec<_> = plans.iter().enumerate().map(task).collect();
     if backwards {

@@ -23,6 +23,7 @@ fn job(command: Cmd) -> Job {
         time_limit: None,
         grace: Duration::from_secs(10),
         inputs: Bytes::from_static(b"{\"p\":{}}"),
+        idempotency_key: None,
     }
 }
 

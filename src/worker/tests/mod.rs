@@ -1,6 +1,7 @@
 //! Workers over the memory store, with real processes and a clock that moves only when a test moves it.
 
 mod keeping;
+mod keys;
 mod outputs;
 mod stopping;
 mod storing;
@@ -112,6 +113,7 @@ impl Bench {
             dep_policy: DepPolicy::All,
             num_retries: 0,
             timeout_s: None,
+            idempotency_key: None,
         };
         DefinitionRecord {
             schema: 1,
@@ -221,6 +223,7 @@ impl Bench {
             env: BTreeMap::new(),
             cwd: None,
             timeout_s: None,
+            idempotency_key: None,
             inputs: Inputs::new(),
         }
     }
