@@ -3,12 +3,19 @@
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
+use nix::errno::Errno;
 use tokio::io::AsyncReadExt;
 
 use super::executor::{OUTPUT_BYTES_MAX, Written};
+use crate::env::Env;
 use crate::record::Token;
+
+/// How often an output is looked for while too many files are open, and the pause between two looks.
+const READ_TRIES: u32 = 60;
+const READ_PAUSE: Duration = Duration::from_secs(1);
 
 /// A private folder of one execution, removed when this is dropped.
 #[derive(Debug)]
@@ -34,14 +41,26 @@ impl Folder {
         self.0.join("output.json")
     }
 
-    /// What the command wrote.
-    pub(super) async fn written(&self) -> Written {
-        match read_bounded(&self.output()).await {
-            Ok(written) => written,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Written::Nothing,
-            Err(error) => Written::Unreadable(error.to_string()),
+    /// What the command wrote. Where this process has too many files open it waits a while: the task is not to blame.
+    pub(super) async fn written(&self, env: &Env) -> Written {
+        let mut tried = 1;
+        loop {
+            match read_bounded(&self.output()).await {
+                Ok(written) => return written,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Written::Nothing,
+                Err(error) if too_many_files(&error) && tried < READ_TRIES => {
+                    tried += 1;
+                    env.sleep(READ_PAUSE).await;
+                }
+                Err(error) => return Written::Unreadable(error.to_string()),
+            }
         }
     }
+}
+
+fn too_many_files(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EMFILE | Errno::ENFILE))
 }
 
 async fn read_bounded(path: &Path) -> io::Result<Written> {

@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest pause before a message that could not be judged is shown again.
 const GIVE_BACK_MAX: Duration = Duration::from_secs(60);
+/// How long a slot rests after a start for which this machine had no room.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 /// How often the last requests of a message are tried: what they leave undone, others tidy up.
 const TIDY_TRIES: u32 = 3;
 /// The pause between those tries.
@@ -205,6 +207,12 @@ impl Worker {
             Some(Ender::Cancel | Ender::Eviction) | None => {
                 if let End::NoRoom(why) = &execution.end {
                     warn!(workflow_id = %task.workflow_id, task = %task.task, why, "no_room_for_task");
+                    // The slot rests, or a long queue would pass through it in no time and come back as a whole.
+                    tokio::select! {
+                        biased;
+                        () = self.stop.drain.cancelled() => {}
+                        () = self.env.sleep(NO_ROOM_PAUSE) => {}
+                    }
                     return Way::GivenBack(give_back_delay(delivery.message.deliveries));
                 }
                 let mut ended = Ended::of(execution, job.time_limit);

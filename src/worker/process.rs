@@ -216,7 +216,7 @@ impl Executor for ProcessExecutor {
         let started_at = Some(self.env.wall());
         let capture = Mutex::new(Capture::new());
         let end = self.follow(job, signals, &mut child, &capture).await;
-        let written = folder.written().await;
+        let written = folder.written(&self.env).await;
         let capture = lock(&capture);
         Execution {
             end,
@@ -236,7 +236,14 @@ fn lock(capture: &Mutex<Capture>) -> MutexGuard<'_, Capture> {
 
 /// What a failed start means: a lack of this machine, or a fault of the job.
 fn no_start(what: &str, error: &io::Error) -> End {
-    let lacks = [Errno::EMFILE, Errno::ENFILE, Errno::EAGAIN, Errno::ENOMEM];
+    let lacks = [
+        Errno::EMFILE,
+        Errno::ENFILE,
+        Errno::EAGAIN,
+        Errno::ENOMEM,
+        Errno::ENOSPC,
+        Errno::EDQUOT,
+    ];
     let text = match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::E2BIG) => format!(
             "{what}: the argument list is too long (arguments and environment together, or one of them alone)"

@@ -283,3 +283,24 @@ async fn outputs_that_cannot_be_taken_are_told_apart() {
         Written::Nothing
     );
 }
+
+#[test]
+fn what_this_machine_lacks_is_no_fault_of_the_job() {
+    let lacks = [
+        Errno::EMFILE,
+        Errno::ENFILE,
+        Errno::EAGAIN,
+        Errno::ENOMEM,
+        Errno::ENOSPC,
+        Errno::EDQUOT,
+    ];
+    for errno in lacks {
+        let error = io::Error::from_raw_os_error(errno as i32);
+        let End::NoRoom(why) = no_start("it could not be started", &error) else {
+            panic!("{errno}")
+        };
+        assert!(why.contains(&error.to_string()), "{why}");
+    }
+    let denied = io::Error::from_raw_os_error(Errno::EACCES as i32);
+    assert!(matches!(no_start("x", &denied), End::Refused(_)));
+}
