@@ -19,7 +19,7 @@ use dagaz::client::Client;
 use dagaz::coordinator::{self, MAX_OUTSTANDING_EMULATOR};
 use dagaz::definition::{Definition, QueueName, Source, WorkflowId, parse};
 use dagaz::engine::{AttemptReport, Outcome};
-use dagaz::env::{Env, TaskHandle, real};
+use dagaz::env::{Env, Pulse, TaskHandle, real};
 use dagaz::protocol::{Layout, read_row};
 use dagaz::record::{
     CompletionRecord, CompletionResult, TaskMessage, decode_message, encode_message,
@@ -137,6 +137,7 @@ impl Place {
             store,
             self.layout.clone(),
             config,
+            Arc::new(Pulse::new(&self.env, "leadership")),
             stop.clone(),
         );
         self.env

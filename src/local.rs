@@ -19,7 +19,7 @@ use crate::client::{Answer, Client, ClientError, Log, Running, TaskWord, Update,
 use crate::coordinator;
 use crate::definition::{Definition, QueueName, TaskName, WorkflowId};
 use crate::env::real::process_name;
-use crate::env::{Env, Joined};
+use crate::env::{Env, Joined, Pulse};
 use crate::protocol::Layout;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
@@ -205,7 +205,8 @@ impl Services {
             let (env, store, layout) = (env.clone(), store.clone(), layout.clone());
             let stop = coordinator_stop.clone();
             async move {
-                let ended = coordinator::run(env, store, layout, config, stop).await;
+                let pulse = Arc::new(Pulse::new(&env, "leadership"));
+                let ended = coordinator::run(env, store, layout, config, pulse, stop).await;
                 ended
                     .map(drop)
                     .map_err(|error| format!("the coordinator: {error}"))

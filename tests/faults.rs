@@ -11,7 +11,7 @@ use dagaz::client::{Answer, Client};
 use dagaz::coordinator;
 use dagaz::definition::{Source, WorkflowId, parse};
 use dagaz::engine::{AttemptReport, Failure, FailureKind, Outcome};
-use dagaz::env::{Entropy, Env, TaskHandle, real};
+use dagaz::env::{Entropy, Env, Pulse, TaskHandle, real};
 use dagaz::protocol::{Layout, leader, read_row, read_runtime};
 use dagaz::record::{
     CompletionRecord, CompletionResult, RuntimeRecord, TaskMessage, decode_message, encode_message,
@@ -100,9 +100,10 @@ impl World {
             ..coordinator::Config::default()
         };
         let (env, layout, stop) = (self.env.clone(), self.layout.clone(), self.stop.clone());
+        let pulse = Arc::new(Pulse::new(&env, "leadership"));
         let (store, spawner) = (store.clone(), self.env.clone());
         spawner.spawn("coordinator", async move {
-            coordinator::run(env, store, layout, config, stop)
+            coordinator::run(env, store, layout, config, pulse, stop)
                 .await
                 .unwrap();
         })

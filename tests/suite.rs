@@ -16,6 +16,7 @@ mod docs_protocol;
 mod emulator;
 mod faults;
 mod formats;
+mod health;
 mod keys;
 mod layers;
 mod lost;

@@ -1,10 +1,13 @@
 //! `workflow coordinator`
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::args::switch;
 use super::error::CliError;
 use super::exit::Exit;
+use super::health::Probe;
 use super::open::{self, Opened};
 use super::seconds::{seconds, some_seconds};
 use super::signals::Interrupts;
@@ -12,7 +15,9 @@ use super::{Context, Outcome};
 use crate::coordinator::{
     self, Config, CoordinatorError, MAX_OUTSTANDING_AZURE, MAX_OUTSTANDING_EMULATOR,
 };
+use crate::env::Pulse;
 use crate::env::real::process_name;
+use crate::store::layers::health::Health;
 
 /// Arguments of `coordinator`. Each can be given as `WORKFLOW_COORDINATOR_…` too.
 #[derive(Debug, clap::Args)]
@@ -78,6 +83,9 @@ pub(super) struct CoordinatorArgs {
     #[arg(long, env = "WORKFLOW_COORDINATOR_STATS_INTERVAL_S", value_name = "S", default_value = "10",
         value_parser = some_seconds)]
     stats_interval_s: Duration,
+    /// Answer `/health/live` and `/health/ready` over HTTP at this address, as `127.0.0.1:8080`; port 0: any
+    #[arg(long, env = "WORKFLOW_COORDINATOR_LISTEN", value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
 }
 
 impl CoordinatorArgs {
@@ -120,16 +128,26 @@ pub(super) async fn coordinator(context: &mut Context, args: CoordinatorArgs) ->
     config.validate().map_err(|error| {
         CliError::usage(error.to_string()).help("see `workflow coordinator --help`")
     })?;
+    open::warn_of_end(context, &azure);
     let interrupts = Interrupts::listen(&context.env)?;
     let env = context.env.clone();
     let stop = interrupts.first.clone();
+    let (store, health) = Health::wrap(store, env.clone());
+    let pulse = Arc::new(Pulse::new(&env, "leadership: not taken yet"));
+    let probe = Probe {
+        env: env.clone(),
+        pulse: pulse.clone(),
+        store: health,
+        stopping: stop.clone(),
+    };
+    probe.listen(args.listen).await?;
     let patient = open::patient(context, &store);
     tokio::select! {
-        made = layout.create(&patient) => made?,
+        made = pulse.wait(&env, layout.create(&patient)) => made?,
         () = stop.cancelled() => return Ok(interrupts.exit()),
     }
     let ended = tokio::select! {
-        ended = coordinator::run(env, store, layout, config, stop) => ended,
+        ended = coordinator::run(env.clone(), store, layout, config, pulse.clone(), stop) => ended,
         () = interrupts.second.cancelled() => return Ok(interrupts.exit()),
     };
     ended.map_err(told)?;

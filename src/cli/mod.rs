@@ -21,6 +21,7 @@ mod definition;
 mod doctor;
 mod error;
 mod exit;
+mod health;
 mod list;
 mod log;
 mod logs;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Context;
 use super::error::CliError;
 use crate::client::Client;
+use crate::doctor::SIGNATURE_SOON;
 use crate::env::real;
 use crate::protocol::Layout;
 use crate::store::Store;
@@ -44,6 +45,19 @@ pub(super) fn open(context: &Context) -> Result<Opened, CliError> {
         layout,
         config,
     })
+}
+
+/// Says when a signature will not last: work may take longer than it does.
+pub(super) fn warn_of_end(context: &Context, config: &AzureConfig) {
+    let Some(ends_at) = config.expires_at() else {
+        return;
+    };
+    if ends_at.duration_since(context.env.wall()) < SIGNATURE_SOON {
+        tracing::warn!(
+            %ends_at,
+            "signature_ends_soon: get one that lasts longer than the work"
+        );
+    }
 }
 
 /// The same store, with some patience: what was not carried out is tried again for a while.

@@ -1,5 +1,6 @@
 //! `workflow worker`
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,15 +9,18 @@ use serde::Serialize;
 use super::args::queue_name;
 use super::error::CliError;
 use super::exit::Exit;
+use super::health::Probe;
 use super::open::{self, Opened};
 use super::seconds::{seconds, some_seconds};
 use super::signals::Interrupts;
 use super::{Context, Outcome};
 use crate::definition::QueueName;
-use crate::env::real::process_name;
+use crate::env::real::{open_files_limit, process_name};
+use crate::env::{Env, Pulse};
 use crate::protocol::Layout;
 use crate::store::Store;
-use crate::worker::{self, Config, NoObserver, ProcessExecutor, Stop};
+use crate::store::layers::health::Health;
+use crate::worker::{self, Config, Observer, ProcessExecutor, Stop};
 
 /// Arguments of `worker`. Each can be given as `WORKFLOW_WORKER_…` too.
 #[derive(Debug, clap::Args)]
@@ -91,6 +95,9 @@ pub(super) struct WorkerArgs {
         value_delimiter = ','
     )]
     pass_env: Vec<String>,
+    /// Answer `/health/live` and `/health/ready` over HTTP at this address, as `127.0.0.1:8080`; port 0: any
+    #[arg(long, env = "WORKFLOW_WORKER_LISTEN", value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
 }
 
 impl WorkerArgs {
@@ -125,12 +132,29 @@ struct SummaryJson {
 
 /// Works until a signal, or until it was idle for long: the first signal ends it in order, the second at once.
 pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
+    let listen = args.listen;
     let config = args.config();
     config
         .validate()
         .map_err(|error| CliError::usage(error.to_string()).help("see `workflow worker --help`"))?;
-    let Opened { store, layout, .. } = open::open(context)?;
-    let interrupts = Interrupts::listen(&context.env)?;
+    let Opened {
+        store,
+        layout,
+        config: azure,
+    } = open::open(context)?;
+    open::warn_of_end(context, &azure);
+    warn_of_few_files(config.slots);
+    let env = context.env.clone();
+    let interrupts = Interrupts::listen(&env)?;
+    let (store, health) = Health::wrap(store, env.clone());
+    let pulse = Arc::new(Pulse::new(&env, "starting"));
+    let probe = Probe {
+        env: env.clone(),
+        pulse: pulse.clone(),
+        store: health,
+        stopping: interrupts.first.clone(),
+    };
+    probe.listen(listen).await?;
     let executor = Arc::new(ProcessExecutor::new(context.env.clone(), &config.pass_env));
     let stop = Stop {
         drain: interrupts.first.clone(),
@@ -138,11 +162,14 @@ pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
     };
     let patient = open::patient(context, &store);
     tokio::select! {
-        made = create(&patient, &layout, &config.queues) => made?,
+        made = pulse.wait(&env, create(&patient, &layout, &config.queues)) => made?,
         () = interrupts.first.cancelled() => return Ok(interrupts.exit()),
     }
-    let env = context.env.clone();
-    let observer = Arc::new(NoObserver);
+    pulse.lacks_nothing();
+    let observer = Arc::new(Turns {
+        env: env.clone(),
+        pulse,
+    });
     let summary = worker::run(env, store, layout, config, executor, stop, observer).await;
     let summary = summary.map_err(|error| CliError::internal(error.to_string()))?;
     if context.is_json() {
@@ -157,6 +184,36 @@ pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
         return Ok(interrupts.exit());
     }
     Ok(Exit::Ok)
+}
+
+/// Passes on the turns of the worker's loop.
+#[derive(Debug)]
+struct Turns {
+    env: Env,
+    pulse: Arc<Pulse>,
+}
+
+impl Observer for Turns {
+    fn turned(&self) {
+        self.pulse.turn(&self.env);
+    }
+}
+
+/// Files that a worker has open without a task, and more with each: pipes, both their ends while a process starts, its output, sockets.
+const FILES_OF_WORKER: u64 = 32;
+const FILES_OF_TASK: u64 = 8;
+
+/// Says at the start what would otherwise come up as tasks that cannot be started.
+fn warn_of_few_files(slots: u16) {
+    let needed = FILES_OF_WORKER + FILES_OF_TASK * u64::from(slots);
+    if let Some(limit) = open_files_limit().filter(|limit| *limit < needed) {
+        tracing::warn!(
+            limit,
+            needed,
+            slots,
+            "few_open_files: raise the limit (`ulimit -n`) or lower `--slots`"
+        );
+    }
 }
 
 /// Makes what every service needs, and the queues of this worker.

@@ -15,14 +15,12 @@ use super::registry::Registry;
 use super::stats::Stats;
 use super::sweep::sweep;
 use super::window::Window;
-use crate::env::{Env, Mono};
+use crate::env::{Env, Pulse, TURN_MAX};
 use crate::protocol::{
     Candidate, Layout, Leader, Leadership, Loss, Pauses, ReadError, Try, break_lease, try_to_lead,
 };
 use crate::store::{Store, StoreError};
 
-/// The longest time without a turn of the receive loop before the lease is no longer renewed.
-const TURN_MAX: Duration = Duration::from_secs(60);
 /// The shortest time between two notes of statistics in the sentinel.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(30);
 /// How long a standby waits between two looks at the lease.
@@ -59,26 +57,6 @@ fn holder(leader: &Leader) -> String {
     format!("`{name}` in epoch {}", leader.epoch)
 }
 
-/// When the receive loop turned last.
-#[derive(Debug)]
-pub(super) struct Turns(Mutex<Mono>);
-
-impl Turns {
-    fn last(&self) -> Mono {
-        *self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    pub(super) fn turn(&self, env: &Env) {
-        *self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = env.mono();
-    }
-}
-
 /// Coordinates the workflows of a prefix until `stop` is set. Containers, tables and queues exist already.
 ///
 /// # Errors
@@ -88,29 +66,33 @@ pub async fn run(
     store: Store,
     layout: Layout,
     config: Config,
+    pulse: Arc<Pulse>,
     stop: CancellationToken,
 ) -> Result<(), CoordinatorError> {
     config.validate()?;
     let mut may_break = config.break_lease;
     let mut has_led = false;
     loop {
-        let leadership = match become_leader(
-            &env,
-            &store,
-            &layout,
-            &config,
-            &mut may_break,
+        let standing = Standing {
+            env: &env,
+            store: &store,
+            layout: &layout,
+            config: &config,
+            pulse: &pulse,
             has_led,
-            &stop,
-        )
-        .await?
-        {
+            stop: &stop,
+        };
+        let leader = become_leader(&standing, &mut may_break);
+        let leadership = match pulse.wait(&env, leader).await? {
             Some(leadership) => Arc::new(leadership),
             None => return Ok(()),
         };
         has_led = true;
+        pulse.lacks_nothing();
         tracing::info!(holder = leadership.holder(), epoch = %leadership.epoch(), "leading");
-        match term(&env, &layout, &config, leadership, &stop).await {
+        let ended = term(&env, &layout, &config, leadership, &pulse, &stop).await;
+        pulse.lacks("leadership: lost");
+        match ended {
             None => return Ok(()),
             Some(Loss::Superseded(by)) => return Err(CoordinatorError::Superseded(by)),
             Some(Loss::Stalled) => return Err(CoordinatorError::Stalled),
@@ -120,16 +102,32 @@ pub async fn run(
     }
 }
 
+/// What a process that wants to lead goes by.
+#[derive(Debug, Clone, Copy)]
+struct Standing<'a> {
+    env: &'a Env,
+    store: &'a Store,
+    layout: &'a Layout,
+    config: &'a Config,
+    pulse: &'a Pulse,
+    has_led: bool,
+    stop: &'a CancellationToken,
+}
+
 /// Tries to lead until it does; none when told to stop.
 async fn become_leader(
-    env: &Env,
-    store: &Store,
-    layout: &Layout,
-    config: &Config,
+    standing: &Standing<'_>,
     may_break: &mut bool,
-    has_led: bool,
-    stop: &CancellationToken,
 ) -> Result<Option<Leadership>, CoordinatorError> {
+    let Standing {
+        env,
+        store,
+        layout,
+        config,
+        pulse,
+        has_led,
+        stop,
+    } = *standing;
     let candidate = Candidate {
         holder: config.holder.clone(),
         lease: config.lease_duration,
@@ -146,6 +144,7 @@ async fn become_leader(
                 continue;
             }
             Ok(Try::Held(leader)) if config.standby => {
+                pulse.lacks(format!("leadership: standby, {} leads", holder(&leader)));
                 if waiting_for.as_ref() != Some(&leader.holder) {
                     tracing::info!(
                         holder = holder(&leader),
@@ -178,6 +177,7 @@ async fn term(
     layout: &Layout,
     config: &Config,
     leadership: Arc<Leadership>,
+    pulse: &Pulse,
     stop: &CancellationToken,
 ) -> Option<Loss> {
     let fence = Arc::clone(leadership.fence());
@@ -197,19 +197,20 @@ async fn term(
         in_doubt: AtomicBool::new(false),
     });
     let registry = Registry::new();
-    let turns = Turns(Mutex::new(env.mono()));
+    pulse.turn(env);
     let work = async {
         tokio::join!(
-            receive(&ctx, &registry, &turns),
+            receive(&ctx, &registry, pulse),
             sweep(&ctx, &registry),
             report(&ctx)
         );
-        registry.all_ended().await;
+        pulse.wait(env, registry.all_ended()).await;
     };
-    let alive = || env.mono().since(turns.last()) < TURN_MAX;
     let keep = async {
         // Renewing goes on while the work ends in order, but no stall is looked for then.
-        leadership.keep(|| stop.is_cancelled() || alive()).await;
+        leadership
+            .keep(|| stop.is_cancelled() || pulse.is_alive(env))
+            .await;
     };
     tokio::select! {
         biased;

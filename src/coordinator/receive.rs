@@ -6,11 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::context::Context;
-use super::lead::Turns;
 use super::mail::Mail;
 use super::registry::Registry;
 use super::stats::Stats;
-use crate::env::Mono;
+use crate::env::{Mono, Pulse};
 use crate::protocol::{Delivery, Pauses, poison};
 use crate::record::{CompletionRecord, DecodeError, decode_message};
 use crate::store::{Kind, Message, StoreError};
@@ -26,7 +25,7 @@ const IDLE_SOON: Duration = Duration::from_millis(100);
 const SOON: Duration = Duration::from_secs(2);
 
 /// Receives until the process stops or the fence closes.
-pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns: &Turns) {
+pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, pulse: &Pulse) {
     let queue = ctx.layout.completions();
     let mut pauses = Pauses::from(ctx.config.idle_sleep.max(Duration::from_millis(100)));
     let mut failing = false;
@@ -35,7 +34,7 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, turns:
     let mut idle = IDLE_FIRST;
     let mut news_at = ctx.env.mono();
     while !ctx.stopping.is_cancelled() && ctx.leadership.fence().is_open() {
-        turns.turn(&ctx.env);
+        pulse.turn(&ctx.env);
         let max = if single > 0 { 1 } else { ctx.config.batch_size };
         single = single.saturating_sub(1);
         let asked_at = ctx.env.mono();

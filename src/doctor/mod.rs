@@ -147,8 +147,10 @@ pub async fn examine(patient: &Patient, fix: bool) -> Vec<Check> {
     checks
 }
 
+/// A signature that ends sooner is worth a warning.
+pub const SIGNATURE_SOON: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
+
 fn configuration(patient: &Patient) -> Check {
-    const SOON: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
     let name = "configuration";
     let described = &patient.described;
     match patient.expires_at {
@@ -157,7 +159,7 @@ fn configuration(patient: &Patient) -> Check {
             format!("{described}: the signature ended at {end}"),
             "get a new signature and set AZURE_STORAGE_CONNECTION_STRING",
         ),
-        Some(end) if end.duration_since(patient.env.wall()) < SOON => Check::warn(
+        Some(end) if end.duration_since(patient.env.wall()) < SIGNATURE_SOON => Check::warn(
             name,
             format!("{described}: the signature ends at {end}"),
             "get a signature that lasts longer than the work",

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::client::TaskWord::{self, Completed, Pending, Queued};
 use crate::definition::{QueueName, Source, WorkflowId, parse};
 use crate::engine::{AttemptReport, Outcome};
-use crate::env::{Clock, Env, Mono, Timestamp, real};
+use crate::env::{Clock, Env, Mono, Pulse, Timestamp, real};
 use crate::protocol::{Candidate, Layout, Try, try_to_lead};
 use crate::record::{
     CompletionRecord, CompletionResult, TaskMessage, decode_message, encode_message,
@@ -107,7 +107,8 @@ impl Ward {
         } = self.patient.clone();
         let stop = CancellationToken::new();
         let config = crate::coordinator::Config::default();
-        let service = crate::coordinator::run(env, store, layout, config, stop.clone());
+        let pulse = Arc::new(Pulse::new(&env, "leadership"));
+        let service = crate::coordinator::run(env, store, layout, config, pulse, stop.clone());
         let reached = async {
             let mut watch = self.client().watch(id, None).await.unwrap();
             while let Some(update) = watch.next().await.unwrap() {

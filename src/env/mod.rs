@@ -16,9 +16,11 @@ use futures::future::{BoxFuture, Either, select};
 use futures::pin_mut;
 use uuid::Uuid;
 
+mod pulse;
 pub mod real;
 
 pub use jiff::Timestamp;
+pub use pulse::{Pulse, TURN_MAX};
 
 /// A reading of a clock that never goes back: the time since an arbitrary origin of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -134,6 +134,14 @@ pub fn temp_dir() -> PathBuf {
     std::env::temp_dir()
 }
 
+/// How many files this process may have open, where that can be told.
+#[must_use]
+pub fn open_files_limit() -> Option<u64> {
+    use nix::sys::resource::{Resource, getrlimit};
+    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    Some(limit)
+}
+
 /// What names this process to people: `host/pid`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessName {

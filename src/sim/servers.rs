@@ -12,6 +12,7 @@ use super::scheduler::hold;
 use super::wire;
 use super::workload::queues;
 use crate::coordinator;
+use crate::env::Pulse;
 use crate::env::real::ProcessName;
 use crate::worker::{self, NoObserver};
 
@@ -78,7 +79,8 @@ async fn live(world: &World, server: &Server, life: u32, stop: worker::Stop) -> 
                 max_outstanding: world.max_outstanding,
                 ..coordinator::Config::default()
             };
-            match coordinator::run(env, store, layout, config, stop.drain).await {
+            let pulse = Arc::new(Pulse::new(&env, "leadership"));
+            match coordinator::run(env, store, layout, config, pulse, stop.drain).await {
                 Ok(()) => "stopped".to_owned(),
                 Err(error) => error.to_string(),
             }

@@ -67,6 +67,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
     fn started(&self, _task: &TaskStarted) {}
     /// The end of an attempt was posted.
     fn ended(&self, _task: &TaskEnded) {}
+    /// The main loop has turned, or waits and means to.
+    fn turned(&self) {}
 }
 
 /// Hears nothing.

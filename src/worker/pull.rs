@@ -6,6 +6,7 @@
 //!    queues go on.
 //! 3. A receive is always awaited: what it took must not stay hidden with nobody knowing.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ const ERROR_MAX: Duration = Duration::from_secs(30);
 const SINGLE_RECEIVES: u32 = 8;
 /// How often a worker that cannot store looks whether it can again.
 const TROUBLE_POLL: Duration = Duration::from_secs(1);
+/// How often a wait counts as a turn.
+const WAIT_TURNS: Duration = Duration::from_secs(10);
 /// How long a worker that is told to go at once waits for its handlers.
 const KILL_WAIT: Duration = Duration::from_secs(2);
 
@@ -158,6 +161,7 @@ pub(super) async fn pull(worker: &Arc<Worker>) {
     let mut handlers = Handlers::new();
     let mut idle = Idle::new(env, config.max_idle_backoff);
     while !stop.drain.is_cancelled() {
+        worker.observer.turned();
         while let Some(Some(joined)) = handlers.next().now_or_never() {
             note(joined);
             idle.reset(env);
@@ -231,6 +235,15 @@ async fn wait_for(
             idle.reset(&worker.env);
         }
         () = over => {}
+        never = turn_on(worker) => match never {},
+    }
+}
+
+/// Marks turns while the loop waits, however long it means to.
+async fn turn_on(worker: &Worker) -> Infallible {
+    loop {
+        worker.observer.turned();
+        worker.env.sleep(WAIT_TURNS).await;
     }
 }
 
@@ -252,6 +265,7 @@ async fn take(
         let asked_at = worker.env.mono();
         for message in source.receive(worker, most).await {
             taken += 1;
+            worker.observer.turned();
             if let Some(delivery) = worker.accept(source, message, asked_at).await {
                 let of_handler = worker.clone();
                 let handle = worker.env.spawn("task", async move {
@@ -289,12 +303,14 @@ async fn drain(worker: &Worker, mut handlers: Handlers) {
         () = &mut all => return,
         () = stop.kill.cancelled() => {}
         () = env.sleep(config.drain_timeout) => {}
+        never = turn_on(worker) => match never {},
     }
     worker.evict.cancel();
     tokio::select! {
         biased;
         () = &mut all => return,
         () = stop.kill.cancelled() => {}
+        never = turn_on(worker) => match never {},
     }
     // Process groups are killed at once; what still talks to the store is left.
     env.timeout(KILL_WAIT, all).await.ok();

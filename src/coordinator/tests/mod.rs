@@ -17,7 +17,7 @@ use crate::definition::{Source, WorkflowId, parse};
 use crate::engine::{
     Attempt, AttemptReport, Failure, FailureKind, Generation, Outcome, Output, Status, TaskState,
 };
-use crate::env::{Env, TaskHandle, real};
+use crate::env::{Env, Pulse, TaskHandle, real};
 use crate::protocol::{Layout, fields_of, read_row, read_runtime};
 use crate::record::{
     CompletionRecord, CompletionResult, ControlAction, ControlRecord, ControlSeq, DefinitionRecord,
@@ -83,9 +83,10 @@ impl World {
         let result = Arc::new(Mutex::new(None));
         let keep = Arc::clone(&result);
         let (env, store, layout) = (self.env.clone(), store.clone(), self.layout.clone());
+        let pulse = Arc::new(Pulse::new(&env, "leadership"));
         let stop = self.stop.clone();
         let task = self.env.spawn("coordinator", async move {
-            let ended = run(env, store, layout, config, stop).await;
+            let ended = run(env, store, layout, config, pulse, stop).await;
             *keep.lock().unwrap() = Some(ended);
         });
         (task, result)

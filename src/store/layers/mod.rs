@@ -3,8 +3,8 @@
 //! A layer is a [`Layer`] and nothing more; `forward` alone implements the three traits, so a new method of a trait is forwarded
 //! by all layers or does not compile.
 //!
-//! Which goes inside which: `Retry` outside of everything, so that each try is counted by `Meter`, refused by `Gate` and broken by
-//! `Faults`: `Retry::wrap(Gate::wrap(Meter::wrap(Faults::wrap(store))))`.
+//! Which goes inside which: `Retry` outside of everything, so that each try is counted by `Meter`, noted by `Health`, refused by
+//! `Gate` and broken by `Faults`: `Retry::wrap(Gate::wrap(Health::wrap(Meter::wrap(Faults::wrap(store)))))`.
 //!
 //! Invariants:
 //! 1. [`Queues::wait`](super::Queues::wait) is no request: every layer lets it through as it is.
@@ -20,6 +20,7 @@ use super::{Kind, Result, StoreError};
 pub mod fault;
 mod forward;
 pub mod gate;
+pub mod health;
 pub mod meter;
 mod op;
 pub mod retry;
