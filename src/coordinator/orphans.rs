@@ -52,7 +52,7 @@ async fn defined(ctx: &Context) -> Result<BTreeSet<WorkflowId>, StoreError> {
             .list(ctx.layout.workflows(), "", after.as_ref())
             .await?;
         let names = page.items.iter();
-        let names = names.filter_map(|name| name.strip_suffix(Layout::DEFINITION_ENDING));
+        let names = names.filter_map(|blob| blob.name.strip_suffix(Layout::DEFINITION_ENDING));
         ids.extend(names.filter_map(|name| WorkflowId::new(name).ok()));
         match page.next {
             Some(next) => after = Some(next),

@@ -20,8 +20,8 @@ use super::scheduler::Scheduler;
 use crate::env::Env;
 use crate::store::layers::Op;
 use crate::store::{
-    Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Fields, Kind, LeaseId, Message,
-    Page, Queue, Queues, Receipt, Result, Row, RowKey, Rows, Store, StoreError, Table,
+    Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Fields, Kind, LeaseId, Listed,
+    Message, Page, Queue, Queues, Receipt, Result, Row, RowKey, Rows, Store, StoreError, Table,
 };
 
 /// The service, as all wires reach it.
@@ -221,7 +221,7 @@ impl Blobs for Wire {
         container: &Container,
         prefix: &str,
         after: Option<&Continuation>,
-    ) -> Result<Page<String>> {
+    ) -> Result<Page<Listed>> {
         let (c, prefix, after) = (container.clone(), prefix.to_owned(), after.cloned());
         self.call(Op::BlobList, container, move |carry| async move {
             carry.store.blobs.list(&c, &prefix, after.as_ref()).await

@@ -97,6 +97,15 @@ pub struct Blob {
     pub read_at: Timestamp,
 }
 
+/// A blob as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name within the container.
+    pub name: String,
+    /// Its version.
+    pub etag: ETag,
+}
+
 /// One page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
@@ -120,7 +129,7 @@ pub struct Continuation(pub String);
 /// - **B4** each successful `put` gives a new [`ETag`].
 /// - **B5** an empty body is refused with [`Kind::Invalid`].
 /// - **B6** `delete` removes exactly the version named; else [`Kind::Conflict`]; a missing blob is [`Kind::NotFound`].
-/// - **B7** `list` gives every name below the prefix once, in byte order, over all pages.
+/// - **B7** `list` gives every name below the prefix once, in byte order, over all pages, with the version that `delete` takes.
 /// - **B8** a missing container is [`Kind::NoResource`]; `create_container` succeeds also when it exists.
 /// - **B9** `acquire_lease` on a blob leased under another id is [`Kind::Conflict`], under the same id success; of all callers at
 ///   once one wins; a missing blob is [`Kind::NotFound`].
@@ -146,13 +155,13 @@ pub trait Blobs: fmt::Debug + Send + Sync {
     ) -> Result<ETag>;
     /// Deletes the version `etag`.
     async fn delete(&self, path: &BlobPath, etag: &ETag) -> Result<()>;
-    /// Names below `prefix`, a page at a time.
+    /// Blobs whose names begin with `prefix`, a page at a time.
     async fn list(
         &self,
         container: &Container,
         prefix: &str,
         after: Option<&Continuation>,
-    ) -> Result<Page<String>>;
+    ) -> Result<Page<Listed>>;
     /// Takes a lease of `secs` seconds ([`LEASE_SECS`]) under the caller's own id.
     async fn acquire_lease(&self, path: &BlobPath, id: LeaseId, secs: u8) -> Result<()>;
     /// Extends the lease by its length from now.

@@ -20,8 +20,8 @@ use futures::StreamExt;
 use super::call::{Call, Caller};
 use super::timestamp;
 use crate::store::{
-    Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Kind, LEASE_SECS, LeaseId, Page,
-    Result,
+    Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Kind, LEASE_SECS, LeaseId,
+    Listed, Page, Result,
 };
 
 /// Read in one request, whatever the size: the pages of a read in several are not of one version. No blob of one `put` is larger.
@@ -43,6 +43,16 @@ impl AzureBlobs {
         self.client
             .container_client(path.container().as_str())
             .blob_client(path.name())
+    }
+}
+
+/// The service leaves out the quotes of versions in listings, the emulator does not.
+fn listed(blob: &azure_storage_blobs::blob::Blob) -> Listed {
+    let etag = blob.properties.etag.to_string();
+    let etag = format!("\"{}\"", etag.trim_matches('"'));
+    Listed {
+        name: blob.name.clone(),
+        etag: ETag::new(etag),
     }
 }
 
@@ -163,7 +173,7 @@ impl Blobs for AzureBlobs {
         container: &Container,
         prefix: &str,
         after: Option<&Continuation>,
-    ) -> Result<Page<String>> {
+    ) -> Result<Page<Listed>> {
         let call = Call::read(format!("list blobs {container}/{prefix}*"));
         let mut builder = self
             .client
@@ -175,16 +185,16 @@ impl Blobs for AzureBlobs {
         if let Some(Continuation(marker)) = after {
             builder = builder.marker(NextMarker::from(marker.clone()));
         }
-        let listed = self.caller.run(&call, |context| async move {
+        let page = self.caller.run(&call, |context| async move {
             let mut pages = builder.context(context).into_stream();
             pages
                 .next()
                 .await
                 .unwrap_or_else(|| Err(Error::message(ErrorKind::DataConversion, "no page")))
         });
-        let (page, _) = listed.await?;
+        let (page, _) = page.await?;
         Ok(Page {
-            items: page.blobs.blobs().map(|blob| blob.name.clone()).collect(),
+            items: page.blobs.blobs().map(listed).collect(),
             next: page
                 .next_marker
                 .map(|marker| Continuation(marker.as_str().to_owned())),

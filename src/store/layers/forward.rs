@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use super::{Call, Layer, Op};
 use crate::store::{
-    Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Fields, LeaseId, Message, Page,
-    Queue, Queues, Receipt, Result, Row, RowKey, Rows, Store, Table, Value,
+    Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Fields, LeaseId, Listed, Message,
+    Page, Queue, Queues, Receipt, Result, Row, RowKey, Rows, Store, Table, Value,
 };
 
 /// How many bytes of content a reply carries.
@@ -44,6 +44,12 @@ impl Weight for Receipt {
 impl Weight for String {
     fn weight(&self) -> usize {
         self.len()
+    }
+}
+
+impl Weight for Listed {
+    fn weight(&self) -> usize {
+        self.name.len()
     }
 }
 
@@ -171,7 +177,7 @@ impl<L: Layer> Blobs for Wrapped<L> {
         container: &Container,
         prefix: &str,
         after: Option<&Continuation>,
-    ) -> Result<Page<String>> {
+    ) -> Result<Page<Listed>> {
         let call = call(Op::BlobList, [container.as_str(), prefix, ""]);
         let send = || self.inner.blobs.list(container, prefix, after);
         self.layer.around(call, send).await

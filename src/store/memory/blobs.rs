@@ -15,8 +15,8 @@ use bytes::Bytes;
 use super::{Attempt, ServiceClock, lock};
 use crate::env::{Mono, Timestamp};
 use crate::store::{
-    Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Kind, LEASE_SECS, LeaseId, Page,
-    Result,
+    Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Kind, LEASE_SECS, LeaseId,
+    Listed, Page, Result,
 };
 
 /// Names on one page of a listing: far fewer than the service's 5,000, so that callers meet page ends.
@@ -193,7 +193,7 @@ impl Blobs for MemoryBlobs {
         container: &Container,
         prefix: &str,
         after: Option<&Continuation>,
-    ) -> Result<Page<String>> {
+    ) -> Result<Page<Listed>> {
         let attempt = Attempt::new("list blobs in", container);
         let start = match after {
             Some(last) => Bound::Excluded(last.0.as_str()),
@@ -203,11 +203,15 @@ impl Blobs for MemoryBlobs {
         let mut below = state
             .names(attempt, container)?
             .range::<str, _>((start, Bound::Unbounded))
-            .map(|(name, _)| name)
-            .take_while(|name| name.starts_with(prefix));
-        let items: Vec<String> = below.by_ref().take(PAGE_NAMES).cloned().collect();
+            .take_while(|(name, _)| name.starts_with(prefix));
+        let listed = |(name, entry): (&String, &Entry)| Listed {
+            name: name.clone(),
+            etag: entry.etag.clone(),
+        };
+        let items: Vec<Listed> = below.by_ref().take(PAGE_NAMES).map(listed).collect();
         let more = below.next().is_some();
-        let next = items.last().filter(|_| more).cloned().map(Continuation);
+        let next = items.last().filter(|_| more);
+        let next = next.map(|last| Continuation(last.name.clone()));
         Ok(Page { items, next })
     }
 

@@ -221,7 +221,10 @@ async fn a_listing_goes_over_page_ends() {
         .list(&container, "a/", first.next.as_ref())
         .await
         .unwrap();
-    assert_eq!(second.items.first().map(String::as_str), Some("a/100"));
+    assert_eq!(
+        second.items.first().map(|blob| blob.name.as_str()),
+        Some("a/100")
+    );
     assert_eq!(second.next, None, "a full last page names no other");
 }
 

@@ -165,8 +165,8 @@ mod denied {
     use bytes::Bytes;
 
     use crate::store::{
-        Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Kind, LeaseId, Page, Result,
-        StoreError,
+        Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Kind, LeaseId, Listed, Page,
+        Result, StoreError,
     };
 
     #[derive(Debug)]
@@ -201,7 +201,7 @@ mod denied {
             container: &Container,
             prefix: &str,
             after: Option<&Continuation>,
-        ) -> Result<Page<String>> {
+        ) -> Result<Page<Listed>> {
             self.0.list(container, prefix, after).await
         }
         async fn acquire_lease(&self, _: &BlobPath, _: LeaseId, _: u8) -> Result<()> {
