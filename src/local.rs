@@ -144,7 +144,7 @@ async fn follow<E>(
                 asked = true;
                 match client.cancel(&id, Duration::ZERO).await {
                     // It ended at the same moment.
-                    Ok(Answer::Applied | Answer::Stored) | Err(ClientError::Refused { .. }) => continue,
+                    Ok(Answer::Applied | Answer::Underway | Answer::Stored) | Err(ClientError::Refused { .. }) => continue,
                     Err(error) => return Err(LocalError::Client(error)),
                 }
             }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use dagaz::record::{
-    ClaimRecord, CompletionRecord, DefinitionRecord, IndexRecord, KeyRecord, Record, RuntimeRecord,
-    SentinelRecord, TaskMessage, decode, encode,
+    ClaimRecord, CompletionRecord, DefinitionRecord, IndexRecord, JournalRecord, KeyRecord, Record,
+    RuntimeRecord, SentinelRecord, TaskMessage, TombstoneRecord, decode, encode,
 };
 use serde_json::Value;
 
@@ -32,10 +32,12 @@ fn every_example_of_a_stored_form_is_one() {
             "sentinel" => round_trip::<SentinelRecord>(example),
             "key" => round_trip::<KeyRecord>(example),
             "claim" => round_trip::<ClaimRecord>(example),
+            "tombstone" => round_trip::<TombstoneRecord>(example),
+            "journal" => round_trip::<JournalRecord>(example),
             other => panic!("no stored form is called `{other}`"),
         };
         assert_eq!(shown, written, "{form}");
         seen.insert(form);
     }
-    assert_eq!(seen.len(), 8, "each form has an example: {seen:?}");
+    assert_eq!(seen.len(), 10, "each form has an example: {seen:?}");
 }

@@ -17,9 +17,10 @@ use dagaz::env::Timestamp;
 use dagaz::protocol::{fields_of, record_of};
 use dagaz::record::{
     ClaimRecord, CompletionRecord, CompletionResult, ControlAction, ControlRecord, ControlResult,
-    ControlSeq, DecodeError, DefinitionRecord, Epoch, IndexRecord, Input, InputOutput, KeyRecord,
-    Record, Revision, RunId, RuntimeRecord, SentinelRecord, Stamp, TaskBody, TaskDetail,
-    TaskMessage, TaskSpec, Token, decode, decode_message, encode, encode_message,
+    ControlSeq, DecodeError, DefinitionRecord, Epoch, IndexRecord, Input, InputOutput,
+    JournalAction, JournalRecord, JournalResult, KeyRecord, Record, Revision, RunId, RuntimeRecord,
+    SentinelRecord, Stamp, StateRecord, TaskBody, TaskDetail, TaskMessage, TaskSpec, Token,
+    TombstoneRecord, decode, decode_message, encode, encode_message,
 };
 use dagaz::store::Value as Field;
 use proptest::prelude::*;
@@ -37,6 +38,8 @@ const INDEX: &str = include_str!("formats/index/v1.json");
 const SENTINEL: &str = include_str!("formats/sentinel/v1.json");
 const CLAIM: &str = include_str!("formats/claim/v1.json");
 const KEY: &str = include_str!("formats/key/v1.json");
+const TOMBSTONE: &str = include_str!("formats/tombstone/v1.json");
+const JOURNAL: &str = include_str!("formats/journal/v1.json");
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -420,6 +423,33 @@ fn claim() -> ClaimRecord {
     }
 }
 
+fn tombstone() -> TombstoneRecord {
+    TombstoneRecord {
+        schema: 1,
+        workflow_id: workflow(),
+        run_id: run(),
+        epoch: Epoch::new(5),
+        holder: text("head/99"),
+        stamp: Stamp::new(Uuid::from_u128(0x33)),
+        request_id: Uuid::from_u128(0x55),
+        purged_by: text("ada@desk"),
+        purged_at: at("2026-04-04T05:06:07Z"),
+    }
+}
+
+fn journal() -> JournalRecord {
+    JournalRecord {
+        schema: 1,
+        at: at("2026-03-04T05:06:07.125Z"),
+        actor: text("ada@desk"),
+        action: JournalAction::Retry,
+        workflow_id: Some(workflow()),
+        request_id: Some(Uuid::from_u128(0x55)),
+        result: JournalResult::Refused,
+        detail: Some(text("it is still running")),
+    }
+}
+
 /// JSON without the blanks that make a golden file readable.
 fn minified(json: &str) -> String {
     let (mut inside, mut escaped) = (false, false);
@@ -581,6 +611,35 @@ fn a_result_stored_under_a_key_keeps_its_form() {
 }
 
 #[test]
+fn the_tombstone_keeps_its_form_and_is_told_from_a_state() {
+    keeps(TOMBSTONE, &tombstone(), &Foreign::Refused);
+    let purged = StateRecord::decode(TOMBSTONE.as_bytes());
+    assert_eq!(purged, Ok(StateRecord::Purged(tombstone())));
+    let live = StateRecord::decode(minified(RUNTIME).as_bytes());
+    assert_eq!(live, Ok(StateRecord::Live(runtime())));
+    // Who does not know of tombstones refuses one.
+    assert!(refused::<RuntimeRecord>(TOMBSTONE));
+    let newer = TOMBSTONE.replace("\"schema\": 1", "\"schema\": 2");
+    let newer = StateRecord::decode(newer.as_bytes());
+    assert_eq!(newer, Err(DecodeError::Newer { found: 2, known: 1 }));
+    assert!(StateRecord::decode(b"{").is_err());
+}
+
+#[test]
+fn the_journal_entry_keeps_its_form() {
+    keeps(JOURNAL, &journal(), &Foreign::PassedOver);
+    let bare = JournalRecord {
+        action: JournalAction::DoctorFix,
+        workflow_id: None,
+        request_id: None,
+        result: JournalResult::Applied,
+        detail: None,
+        ..journal()
+    };
+    assert_eq!(record_of::<JournalRecord>(&fields_of(&bare)), Ok(bare));
+}
+
+#[test]
 fn rows_hold_records_field_by_field() {
     fn through_a_row<T: Record + PartialEq + Debug>(record: &T) {
         let mut fields = fields_of(record);
@@ -596,6 +655,7 @@ fn rows_hold_records_field_by_field() {
     }
     through_a_row(&index());
     through_a_row(&claim());
+    through_a_row(&journal());
 }
 
 #[test]
@@ -670,6 +730,24 @@ fn the_words_of_stored_forms_are_fixed() {
         ControlAction::Purge,
     ];
     assert_eq!(words(&all), "submit cancel retry purge");
+    let all = [
+        JournalAction::Submit,
+        JournalAction::Cancel,
+        JournalAction::Retry,
+        JournalAction::Purge,
+        JournalAction::BreakLease,
+        JournalAction::DoctorFix,
+    ];
+    let written = "submit cancel retry purge break_lease doctor_fix";
+    assert_eq!(words(&all), written);
+    assert_eq!(all.map(JournalAction::word).join(" "), written);
+    let all = [
+        JournalResult::Asked,
+        JournalResult::Applied,
+        JournalResult::Refused,
+    ];
+    assert_eq!(words(&all), "asked applied refused");
+    assert_eq!(all.map(JournalResult::word).join(" "), words(&all));
     let all = [ResultPolicy::AllSinksSucceed, ResultPolicy::AllTasksSucceed];
     assert_eq!(words(&all), "all_sinks_succeed all_tasks_succeed");
 }
@@ -692,6 +770,8 @@ fn read_as_everything(json: &[u8]) {
     decode::<SentinelRecord>(json).ok();
     decode::<ClaimRecord>(json).ok();
     decode::<KeyRecord>(json).ok();
+    decode::<JournalRecord>(json).ok();
+    StateRecord::decode(json).ok();
 }
 
 /// All places in `value` that hold neither list nor object, as JSON pointers.
@@ -717,6 +797,7 @@ fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
 fn golden() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         RUNTIME, DEFINITION, MESSAGE, SPEC, COMPLETION, CONTROL, INDEX, SENTINEL, CLAIM, KEY,
+        TOMBSTONE, JOURNAL,
     ])
 }
 

@@ -22,5 +22,6 @@ mod layers;
 mod lost;
 mod mutants;
 mod pipeline;
+mod purging;
 mod signals;
 mod support;

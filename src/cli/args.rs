@@ -21,7 +21,7 @@ use super::tasks::TasksArgs;
 use super::validate::ValidateArgs;
 use super::watch::WatchArgs;
 use super::worker::WorkerArgs;
-use super::{cancel::CancelArgs, retry::RetryArgs};
+use super::{cancel::CancelArgs, journal::JournalArgs, purge::PurgeArgs, retry::RetryArgs};
 use crate::definition::{QueueName, WorkflowId};
 use crate::env::real;
 
@@ -119,6 +119,10 @@ pub(super) enum Command {
     Cancel(CancelArgs),
     /// Run again what failed or was cancelled
     Retry(RetryArgs),
+    /// Remove what is left of workflows that have ended
+    Purge(PurgeArgs),
+    /// Show who did what, the newest first
+    Journal(JournalArgs),
     /// Coordinate the workflows of a prefix
     Coordinator(CoordinatorArgs),
     /// Run tasks

@@ -55,6 +55,10 @@ pub(super) fn tell(
 ) -> Result<(), CliError> {
     let (word, text) = match answer {
         Answer::Applied => ("applied", format!("{action} of `{id}`: applied")),
+        Answer::Underway => (
+            "underway",
+            format!("{action} of `{id}`: underway, the coordinator goes on with it"),
+        ),
         Answer::Stored => (
             "stored",
             format!("{action} of `{id}`: stored, will be served when a coordinator runs"),

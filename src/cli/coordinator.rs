@@ -16,7 +16,7 @@ use crate::coordinator::{
     self, Config, CoordinatorError, MAX_OUTSTANDING_AZURE, MAX_OUTSTANDING_EMULATOR,
 };
 use crate::env::Pulse;
-use crate::env::real::process_name;
+use crate::env::real::{actor, process_name};
 use crate::store::layers::health::Health;
 
 /// Arguments of `coordinator`. Each can be given as `WORKFLOW_COORDINATOR_…` too.
@@ -98,6 +98,7 @@ impl CoordinatorArgs {
         let max_outstanding = self.max_outstanding.unwrap_or(usual);
         Config {
             holder: process_name().to_string(),
+            actor: actor(),
             batch_size: self.batch_size,
             visibility_timeout: self.visibility_timeout_s,
             idle_sleep: self.idle_sleep_s,

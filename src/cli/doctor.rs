@@ -6,6 +6,7 @@ use super::open::{self, Opened};
 use super::print::{Ink, clean, paint};
 use super::{Context, Outcome};
 use crate::doctor::{self, Check, Patient, Verdict};
+use crate::env::real::actor;
 
 /// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
@@ -74,6 +75,7 @@ fn patient(context: &Context, opened: Opened) -> Patient {
         store,
         layout,
         described: at,
+        actor: actor(),
         expires_at: config.expires_at(),
     }
 }

@@ -162,6 +162,8 @@ impl From<ClientError> for CliError {
                 .help(format!("run `workflow status {id}` to see where it stands")),
             ClientError::Taken(_) => Self::new(Exit::Conflict, message)
                 .help("choose another `--id`, or leave it out to get a new one"),
+            ClientError::Purging(_) => Self::new(Exit::Conflict, message)
+                .help("run the command again in a moment; a coordinator has to run for that"),
             ClientError::Refused { id, .. } => Self::new(Exit::Conflict, message)
                 .help(format!("run `workflow status {id}` to see where it stands")),
             ClientError::Graph(_) => Self::new(Exit::InvalidDefinition, message)

@@ -22,6 +22,7 @@ mod doctor;
 mod error;
 mod exit;
 mod health;
+mod journal;
 mod list;
 mod log;
 mod logs;
@@ -29,6 +30,7 @@ mod open;
 mod output;
 mod print;
 mod progress;
+mod purge;
 mod retry;
 mod run;
 mod seconds;
@@ -113,6 +115,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Outcome {
         Command::Output(args) => output::output(context, &args).await,
         Command::Cancel(args) => cancel::cancel(context, &args).await,
         Command::Retry(args) => retry::retry(context, &args).await,
+        Command::Purge(args) => purge::purge(context, &args).await,
+        Command::Journal(args) => journal::journal(context, &args).await,
         Command::Coordinator(args) => coordinator::coordinator(context, args).await,
         Command::Worker(args) => worker::worker(context, args).await,
         Command::Doctor(args) => doctor::doctor(context, &args).await,

@@ -1,6 +1,8 @@
-//! Durations as people give them: seconds, as a decimal.
+//! Durations as people give them: seconds, as a decimal; ages, with their unit.
 
 use std::time::Duration;
+
+use jiff::SignedDuration;
 
 /// The longest duration a flag takes: 7 days, as the service's longest visibility.
 const SECONDS_MAX: f64 = 7.0 * 24.0 * 3600.0;
@@ -29,6 +31,28 @@ pub(super) fn some_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The longest age: a hundred years.
+const AGE_SECS_MAX: i64 = 100 * 366 * 24 * 3600;
+
+/// Reads an age: a whole number of seconds, minutes, hours or days, as `90s`, `90m`, `12h`, `30d`.
+pub(super) fn age(text: &str) -> Result<SignedDuration, String> {
+    let rule = || "give a whole number and its unit, as `90s`, `90m`, `12h` or `30d`".to_owned();
+    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 24 * 3600)];
+    let with_unit =
+        |(unit, secs): (&str, i64)| text.strip_suffix(unit).map(|number| (number, secs));
+    let (number, secs) = units.into_iter().find_map(with_unit).ok_or_else(rule)?;
+    if !number.chars().all(|c| c.is_ascii_digit()) {
+        return Err(rule());
+    }
+    let number: i64 = number
+        .parse()
+        .map_err(|_ignored: std::num::ParseIntError| rule())?;
+    match number.checked_mul(secs) {
+        Some(secs) if secs <= AGE_SECS_MAX => Ok(SignedDuration::from_secs(secs)),
+        Some(_) | None => Err("at most 36600d, a hundred years".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +66,33 @@ mod tests {
             assert!(seconds(text).is_err(), "{text}");
         }
         assert!(some_seconds("0").is_err());
+    }
+
+    #[test]
+    fn ages_are_whole_numbers_with_a_unit() {
+        for (text, secs) in [
+            ("0s", 0),
+            ("90s", 90),
+            ("90m", 5400),
+            ("12h", 43_200),
+            ("30d", 2_592_000),
+        ] {
+            assert_eq!(age(text), Ok(SignedDuration::from_secs(secs)), "{text}");
+        }
+        for text in [
+            "",
+            "30",
+            "d",
+            "-1d",
+            "+1d",
+            "1.5h",
+            "1w",
+            "1 d",
+            "1D",
+            "36601d",
+            "99999999999999999999d",
+        ] {
+            assert!(age(text).is_err(), "{text}");
+        }
     }
 }

@@ -51,7 +51,7 @@ impl Client {
             };
             let request = self.send(id, ask).await?;
             let seen = |runtime: &RuntimeRecord| seen(generation, runtime);
-            return self.answer(id, request, wait, seen).await;
+            return self.answer(id, &ask, request, wait, seen).await;
         }
         Err(ClientError::Contended(id.clone()))
     }

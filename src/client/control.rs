@@ -7,15 +7,18 @@ use uuid::Uuid;
 use crate::client::{Answer, Client, ClientError, Result};
 use crate::definition::WorkflowId;
 use crate::engine::Generation;
-use crate::protocol::{ReadError, read_runtime};
+use crate::protocol::{ReadError, read_definition, read_state};
 use crate::record::{
-    CompletionRecord, ControlAction, ControlRecord, ControlSeq, RunId, RuntimeRecord,
-    encode_message,
+    CompletionRecord, ControlAction, ControlRecord, ControlSeq, JournalResult, RunId,
+    RuntimeRecord, StateRecord, TombstoneRecord, encode_message,
 };
 use crate::store::Kind;
 
 /// How often the answer is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What became of a workflow whose tombstone is met.
+const PURGED: &str = "it was purged meanwhile";
 
 /// What is asked, and the state it was asked of.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +43,15 @@ pub(super) enum Seen {
 impl Client {
     /// Sends a request and returns its id.
     pub(super) async fn send(&self, id: &WorkflowId, ask: Ask) -> Result<Uuid> {
+        let request_id = self.post(id, ask).await?;
+        if ask.action != ControlAction::Submit {
+            let (action, result) = (ask.action.into(), JournalResult::Asked);
+            self.note(action, id, Some(request_id), result).await;
+        }
+        Ok(request_id)
+    }
+
+    async fn post(&self, id: &WorkflowId, ask: Ask) -> Result<Uuid> {
         let record = ControlRecord {
             request_id: self.env.uuid(),
             action: ask.action,
@@ -74,20 +86,41 @@ impl Client {
     pub(super) async fn answer(
         &self,
         id: &WorkflowId,
+        ask: &Ask,
         request_id: Uuid,
         wait: Duration,
         seen: impl Fn(&RuntimeRecord) -> Seen,
     ) -> Result<Answer> {
         let start = self.env.mono();
+        let refused = |why: &str| ClientError::Refused {
+            id: id.clone(),
+            why: format!("was left as it is: {why}"),
+        };
+        let mut none_yet = Answer::Stored;
         loop {
-            match read_runtime(&self.store, &self.layout, id).await {
-                Ok(Some(found)) => {
-                    let refused = |why: &str| ClientError::Refused {
-                        id: id.clone(),
-                        why: format!("was left as it is: {why}"),
+            let found = read_state(&self.store, &self.layout, id).await;
+            match found.map(|found| found.map(|stored| stored.record)) {
+                Ok(Some(StateRecord::Purged(tombstone))) => {
+                    if !self.is_purged(&tombstone, ask).await? {
+                        none_yet = Answer::Underway;
+                    } else if ask.action == ControlAction::Purge {
+                        return Ok(Answer::Applied);
+                    } else {
+                        return Err(refused(PURGED));
+                    }
+                }
+                // There is another life of the id: of the one that was asked for nothing is left.
+                Ok(Some(StateRecord::Live(runtime))) if runtime.run_id != ask.run_id => {
+                    return match ask.action {
+                        ControlAction::Purge => Ok(Answer::Applied),
+                        ControlAction::Submit | ControlAction::Cancel | ControlAction::Retry => {
+                            Err(refused(PURGED))
+                        }
                     };
-                    let seen = seen(&found.record);
-                    let mut results = found.record.control_results.into_iter();
+                }
+                Ok(Some(StateRecord::Live(runtime))) => {
+                    let seen = seen(&runtime);
+                    let mut results = runtime.control_results.into_iter();
                     let own = results.find(|result| result.request_id == request_id);
                     match (seen, own.map(|result| result.refused)) {
                         (Seen::Met, _) | (_, Some(None)) => return Ok(Answer::Applied),
@@ -103,9 +136,23 @@ impl Client {
             }
             let left = wait.saturating_sub(self.env.mono().since(start));
             if left.is_zero() {
-                return Ok(Answer::Stored);
+                return Ok(none_yet);
             }
             self.env.sleep(LOOK_EVERY.min(left)).await;
+        }
+    }
+
+    /// Whether a tombstone ends the wait: a purge is over when the definition is gone, another request is refused at once.
+    async fn is_purged(&self, tombstone: &TombstoneRecord, ask: &Ask) -> Result<bool> {
+        if ask.action != ControlAction::Purge || tombstone.run_id != ask.run_id {
+            return Ok(true);
+        }
+        match read_definition(&self.store, &self.layout, &tombstone.workflow_id).await {
+            Ok(definition) => {
+                Ok(definition.is_none_or(|stored| stored.record.run_id != ask.run_id))
+            }
+            Err(ReadError::Store(error)) if error.is_transient() => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 }

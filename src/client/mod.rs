@@ -1,4 +1,4 @@
-//! What people ask of workflows, as functions: submit, cancel, retry, read, list, watch, outputs and logs. Prints nothing.
+//! What people ask of workflows, as functions: submit, cancel, retry, purge, read, list, watch, outputs, logs and the journal. Prints nothing.
 //!
 //! Invariants:
 //! 1. No runtime blob is ever written here: requests travel as messages to the coordinator (P29).
@@ -17,7 +17,9 @@ use crate::store::{Kind, Store, StoreError};
 mod cancel;
 mod control;
 mod fetch;
+mod journal;
 mod list;
+mod purge;
 mod read;
 mod retry;
 mod submit;
@@ -66,6 +68,9 @@ pub enum ClientError {
     /// The id is taken by another definition.
     #[error("workflow `{0}` exists with another definition")]
     Taken(WorkflowId),
+    /// The id is taken by a workflow that is being purged.
+    #[error("workflow `{0}` is being purged")]
+    Purging(WorkflowId),
     /// The request does not fit where the workflow stands.
     #[error("workflow `{id}` {why}")]
     Refused {
@@ -110,6 +115,7 @@ impl ClientError {
             | Self::NoTask { .. }
             | Self::Nothing { .. }
             | Self::Taken(_)
+            | Self::Purging(_)
             | Self::Refused { .. }
             | Self::Graph(_)
             | Self::Contended(_)
@@ -131,6 +137,8 @@ pub type Result<T> = std::result::Result<T, ClientError>;
 pub enum Answer {
     /// The coordinator has applied it.
     Applied,
+    /// The coordinator has begun with it; the rest is done in the background, and again after a crash.
+    Underway,
     /// It is stored; nobody answered yet. It will be served when a coordinator runs.
     Stored,
 }

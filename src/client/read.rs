@@ -8,10 +8,11 @@ use crate::client::{Client, ClientError, Result};
 use crate::definition::{TaskName, WorkflowId};
 use crate::engine::{AttemptReport, Outcome, Status, TaskIx, TaskState};
 use crate::protocol::{
-    FoundClaim, ReadError, found_claim, list_claims, read_definition, read_runtime,
+    FoundClaim, ReadError, found_claim, list_claims, read_definition, read_state,
 };
 use crate::record::{
-    ClaimRecord, ControlAction, DecodeError, DefinitionRecord, RuntimeRecord, TaskDetail,
+    ClaimRecord, ControlAction, DecodeError, DefinitionRecord, RuntimeRecord, StateRecord,
+    TaskDetail,
 };
 use crate::store::Kind;
 
@@ -53,12 +54,17 @@ impl Client {
         Ok(Arc::new(found.record))
     }
 
-    /// The state that belongs to this life of the id.
+    /// The state that belongs to this life of the id; one that was purged does not exist any more.
     pub(super) async fn runtime(&self, of: &DefinitionRecord) -> Result<Option<RuntimeRecord>> {
-        let found = read_runtime(&self.store, &self.layout, &of.workflow_id).await?;
-        let runtime = found
-            .map(|stored| stored.record)
-            .filter(|runtime| runtime.run_id == of.run_id);
+        let found = read_state(&self.store, &self.layout, &of.workflow_id).await?;
+        let runtime = match found.map(|stored| stored.record) {
+            Some(StateRecord::Live(runtime)) if runtime.run_id == of.run_id => Some(runtime),
+            // What is left of it is being removed.
+            Some(StateRecord::Purged(tombstone)) if tombstone.run_id == of.run_id => {
+                return Err(ClientError::NoWorkflow(of.workflow_id.clone()));
+            }
+            Some(StateRecord::Live(_) | StateRecord::Purged(_)) | None => None,
+        };
         if let Some(runtime) = &runtime {
             check_places(runtime, of.definition.tasks.len()).map_err(|source| {
                 ReadError::Decode {

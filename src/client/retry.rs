@@ -6,7 +6,6 @@ use crate::client::control::{Ask, Seen};
 use crate::client::{Answer, Client, ClientError, Result};
 use crate::definition::WorkflowId;
 use crate::engine::TaskState;
-use crate::protocol::{read_definition, read_runtime};
 use crate::record::{ControlAction, RuntimeRecord};
 
 impl Client {
@@ -22,13 +21,10 @@ impl Client {
             id: id.clone(),
             why,
         };
-        let Some(runtime) = read_runtime(&self.store, &self.layout, id).await? else {
-            return match read_definition(&self.store, &self.layout, id).await? {
-                Some(_) => Err(refused("has not started yet".to_owned())),
-                None => Err(ClientError::NoWorkflow(id.clone())),
-            };
+        let definition = self.definition(id).await?;
+        let Some(runtime) = self.runtime(&definition).await? else {
+            return Err(refused("has not started yet".to_owned()));
         };
-        let runtime = runtime.record;
         if !runtime.status.is_final() {
             return Err(refused(format!(
                 "has not ended: it is `{}`",
@@ -54,7 +50,7 @@ impl Client {
             control_seq: runtime.control_seq,
         };
         let request = self.send(id, ask).await?;
-        self.answer(id, request, wait, |runtime| seen(&ask, runtime))
+        self.answer(id, &ask, request, wait, |runtime| seen(&ask, runtime))
             .await
     }
 }

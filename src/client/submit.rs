@@ -6,10 +6,10 @@ use crate::client::control::Ask;
 use crate::client::{Client, ClientError, Result, TRIES_MAX};
 use crate::definition::{Definition, WorkflowId};
 use crate::engine::{Generation, Graph, Status};
-use crate::protocol::{fields_of, read_definition, read_row};
+use crate::protocol::{fields_of, read_definition, read_row, read_state};
 use crate::record::{
-    ControlAction, ControlSeq, DefinitionRecord, Epoch, IndexRecord, Record, Revision, RunId,
-    encode,
+    ControlAction, ControlSeq, DefinitionRecord, Epoch, IndexRecord, JournalAction, JournalResult,
+    Record, Revision, RunId, StateRecord, encode,
 };
 use crate::store::{Expect, Kind, StoreError};
 
@@ -38,7 +38,7 @@ impl Client {
     /// Stores a workflow for the coordinator to take up, or completes an earlier, interrupted submit of the same.
     ///
     /// # Errors
-    /// [`ClientError::Taken`]: choose another id. [`ClientError::Graph`]: the definition needs a change. Of the store: submit again,
+    /// [`ClientError::Taken`]: choose another id. [`ClientError::Purging`]: wait until what had the id is gone. [`ClientError::Graph`]: the definition needs a change. Of the store: submit again,
     /// with the same id; nothing is stored twice.
     ///
     /// # Cancel safety
@@ -59,6 +59,10 @@ impl Client {
         let waits = self.ensure_row(&record, is_new).await?;
         if waits {
             self.announce(&record).await?;
+        }
+        if is_new {
+            self.note(JournalAction::Submit, id, None, JournalResult::Applied)
+                .await;
         }
         Ok(Submitted {
             id: id.clone(),
@@ -114,8 +118,18 @@ impl Client {
         is_new: bool,
     ) -> Result<bool> {
         let id = &definition.workflow_id;
-        if !is_new && let Some(found) = read_row(&self.store, &self.layout, id).await? {
-            return Ok(found.record.status == Status::Pending);
+        if !is_new {
+            let row = read_row(&self.store, &self.layout, id).await?;
+            // Looked at after the row: a purge removes that only when its tombstone is there.
+            let state = read_state(&self.store, &self.layout, id).await?;
+            if let Some(StateRecord::Purged(tombstone)) = state.map(|stored| stored.record)
+                && tombstone.run_id == definition.run_id
+            {
+                return Err(ClientError::Purging(id.clone()));
+            }
+            if let Some(found) = row {
+                return Ok(found.record.status == Status::Pending);
+            }
         }
         let fields = fields_of(&first_row(definition));
         let (table, key) = (self.layout.index(), self.layout.open_row(id));

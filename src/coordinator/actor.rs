@@ -21,7 +21,7 @@ use crate::definition::{QueueName, TaskName, WorkflowId};
 use crate::engine::{Attempt, Generation};
 use crate::env::Mono;
 use crate::protocol::{Cell, Delivery, Outbox, Pauses, Projection, ReadError};
-use crate::record::{CompletionResult, ControlRecord};
+use crate::record::{CompletionResult, ControlRecord, TombstoneRecord};
 use crate::store::{Kind, StoreError};
 
 /// Most pieces of news in one turn.
@@ -48,6 +48,8 @@ pub(super) struct Actor {
     pub(super) outbox: Outbox,
     pub(super) dispatch: Dispatch,
     pub(super) book: Option<Book>,
+    /// The tombstone that took the place of the state in this turn.
+    pub(super) tombstone: Option<TombstoneRecord>,
     /// The row must show the take-over before anything is sent (P12).
     pub(super) row_first: bool,
     /// The row shows less than the state.
@@ -108,6 +110,7 @@ impl Actor {
             outbox: Outbox::default(),
             dispatch: Dispatch::default(),
             book: None,
+            tombstone: None,
             row_first: false,
             row_behind: false,
             row_shown_at: None,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::purge::Purger;
 use crate::definition::{Definition, QueueName};
 use crate::engine::{
     Applied, AttemptId, Changes, Generation, Outcome, RetryAfter, Runtime, TaskIx, TaskState,
@@ -19,7 +20,7 @@ use crate::env::Env;
 use crate::protocol::Outbox;
 use crate::record::{
     CompletionResult, ControlAction, ControlRecord, ControlResult, ControlSeq, DefinitionRecord,
-    Epoch, IndexRecord, Record, Revision, RuntimeRecord, Stamp,
+    Epoch, IndexRecord, JournalRecord, JournalResult, Record, Revision, RuntimeRecord, Stamp,
 };
 
 /// A workflow as its leader knows it.
@@ -52,6 +53,10 @@ pub(super) struct Pass {
     pub(super) reopens: bool,
     /// A cancel came by message: the row is to show it.
     pub(super) cancelled: Option<Generation>,
+    /// A purge was applied: the state is to become a tombstone.
+    pub(super) purged: Option<Purger>,
+    /// Answers, for the journal.
+    pub(super) answered: Vec<JournalRecord>,
     pub(super) applied: u64,
     pub(super) old_news: u64,
 }
@@ -185,7 +190,7 @@ impl Book {
             .control_results
             .iter()
             .any(|result| result.request_id == asked.request_id);
-        if known || asked.run_id != self.definition.run_id {
+        if known || pass.purged.is_some() || asked.run_id != self.definition.run_id {
             pass.old_news += 1;
             return;
         }
@@ -202,7 +207,7 @@ impl Book {
                 refused
             }
             ControlAction::Retry => self.rerun(asked, pass),
-            ControlAction::Purge => Some("this version does not purge".to_owned()),
+            ControlAction::Purge => self.purge(asked, pass),
         };
         if refused.is_none() {
             self.control_seq = self.control_seq.next();
@@ -214,6 +219,20 @@ impl Book {
             refused = refused.as_deref(),
             "request_answered"
         );
+        pass.answered.push(JournalRecord {
+            schema: JournalRecord::SCHEMA,
+            at: env.wall(),
+            actor: asked.actor.clone(),
+            action: asked.action.into(),
+            workflow_id: Some(asked.workflow_id.clone()),
+            request_id: Some(asked.request_id),
+            result: if refused.is_none() {
+                JournalResult::Applied
+            } else {
+                JournalResult::Refused
+            },
+            detail: refused.clone(),
+        });
         self.control_results.push(ControlResult {
             request_id: asked.request_id,
             action: asked.action,
@@ -228,6 +247,23 @@ impl Book {
             self.control_results.remove(refused.unwrap_or(0));
         }
         pass.changed = true;
+    }
+
+    /// Judges a purge: only of what has ended, as the asker saw it.
+    fn purge(&self, asked: &ControlRecord, pass: &mut Pass) -> Option<String> {
+        let status = self.runtime.status();
+        if !status.is_final() {
+            return Some(format!("it is still {status}"));
+        }
+        let seen = (asked.generation, asked.control_seq);
+        if seen != (self.runtime.generation(), self.control_seq) {
+            return Some("another request was served meanwhile".to_owned());
+        }
+        pass.purged = Some(Purger {
+            request_id: asked.request_id,
+            actor: asked.actor.clone(),
+        });
+        None
     }
 
     fn rerun(&mut self, asked: &ControlRecord, pass: &mut Pass) -> Option<String> {

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct Config {
     /// Its name for people, as `host/pid`.
     pub holder: String,
+    /// Who started it, for the journal, as `user@host`.
+    pub actor: String,
     /// Most messages of one receive (1–32).
     pub batch_size: u8,
     /// How long a received completion stays invisible to others.
@@ -48,6 +50,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             holder: "unnamed".to_owned(),
+            actor: "unnamed".to_owned(),
             batch_size: 32,
             visibility_timeout: Duration::from_secs(60),
             idle_sleep: Duration::from_millis(500),

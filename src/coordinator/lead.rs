@@ -17,8 +17,10 @@ use super::sweep::sweep;
 use super::window::Window;
 use crate::env::{Env, Pulse, TURN_MAX};
 use crate::protocol::{
-    Candidate, Layout, Leader, Leadership, Loss, Pauses, ReadError, Try, break_lease, try_to_lead,
+    Candidate, Layout, Leader, Leadership, Loss, Pauses, ReadError, Try, break_lease, note,
+    try_to_lead,
 };
+use crate::record::{JournalAction, JournalRecord, JournalResult, Record};
 use crate::store::{Store, StoreError};
 
 /// The shortest time between two notes of statistics in the sentinel.
@@ -141,6 +143,19 @@ async fn become_leader(
                 *may_break = false;
                 let broken = break_lease(store, layout).await?;
                 tracing::warn!(holder = holder(&leader), broken, "lease_broken");
+                if broken {
+                    let entry = JournalRecord {
+                        schema: JournalRecord::SCHEMA,
+                        at: env.wall(),
+                        actor: config.actor.clone(),
+                        action: JournalAction::BreakLease,
+                        workflow_id: None,
+                        request_id: None,
+                        result: JournalResult::Applied,
+                        detail: Some(format!("of {}", holder(&leader))),
+                    };
+                    note(env, store, layout, &entry).await;
+                }
                 continue;
             }
             Ok(Try::Held(leader)) if config.standby => {

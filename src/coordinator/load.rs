@@ -11,17 +11,20 @@ use crate::engine::{Changes, Generation, Graph, Runtime, Status};
 use crate::protocol::{ReadError, Shown, Swap, patiently, read_definition, read_row};
 use crate::record::{
     ControlSeq, DecodeError, DefinitionRecord, IndexRecord, Record, Revision, RuntimeRecord, Stamp,
+    StateRecord, TombstoneRecord,
 };
 use crate::store::{Kind, StoreError};
 
 /// How taking up ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Loaded {
     /// The book is open.
     Yes,
     /// There is no such workflow.
     Nothing,
+    /// It was purged, perhaps not to the end; no later life of the id exists.
+    Purged(Box<TombstoneRecord>),
     /// Its definition cannot be run; the workflow has failed with that reason.
     Unrunnable,
     /// This process does not lead any more.
@@ -32,12 +35,11 @@ impl Actor {
     /// Opens the book. What must be written for that is noted in `pass`.
     pub(super) async fn load(&mut self, pass: &mut Pass) -> Result<Loaded, ReadError> {
         let ctx = Arc::clone(&self.ctx);
-        let record = self.cell.load(&ctx.stopping).await?;
-        if let Some(record) = &record {
+        let found = self.cell.load(&ctx.stopping).await?;
+        if let Some((epoch, holder)) = found.as_ref().map(StateRecord::writer) {
             let own = (ctx.epoch(), ctx.leadership.holder());
-            let is_own = (record.epoch, record.holder.as_str()) == own;
-            if record.epoch >= own.0 && !is_own {
-                ctx.met(record.epoch, &record.holder).await?;
+            if epoch >= own.0 && (epoch, holder) != own {
+                ctx.met(epoch, holder).await?;
                 if !ctx.leadership.fence().is_open() {
                     return Ok(Loaded::NotLeader);
                 }
@@ -45,7 +47,19 @@ impl Actor {
         }
         let read =
             || async { store_errors(read_definition(&ctx.store, &ctx.layout, &self.id).await) };
-        let Some(definition) = patiently(&ctx.env, &ctx.stopping, read).await?? else {
+        let definition = patiently(&ctx.env, &ctx.stopping, read).await??;
+        let life = definition.as_ref().map(|stored| stored.record.run_id);
+        let record = match found {
+            Some(StateRecord::Purged(tombstone))
+                if life.is_none_or(|run| run == tombstone.run_id) =>
+            {
+                return Ok(Loaded::Purged(Box::new(tombstone)));
+            }
+            // A new life of the id: its first state takes the place of the tombstone.
+            Some(StateRecord::Purged(_)) | None => None,
+            Some(StateRecord::Live(record)) => Some(record),
+        };
+        let Some(definition) = definition else {
             return match record {
                 None => Ok(Loaded::Nothing),
                 Some(_) => Err(self.lost("its definition blob is missing")),
@@ -226,7 +240,9 @@ impl Actor {
 }
 
 /// Parts the store's errors, which patience may wait out, from the rest.
-fn store_errors<T>(result: Result<T, ReadError>) -> Result<Result<T, ReadError>, StoreError> {
+pub(super) fn store_errors<T>(
+    result: Result<T, ReadError>,
+) -> Result<Result<T, ReadError>, StoreError> {
     match result {
         Err(ReadError::Store(error)) => Err(error),
         other => Ok(other),

@@ -13,6 +13,7 @@
 //! | `turn` | apply, write |
 //! | `act` | acknowledge, send, project |
 //! | `load` | taking a workflow up |
+//! | `purge` | what is left of a purged workflow goes |
 //! | `book` | the state in memory and how news changes it |
 //! | `dispatch`, `window` | what is sent, when, how much at once |
 //!
@@ -31,6 +32,7 @@ mod load;
 mod lost;
 mod mail;
 mod orphans;
+mod purge;
 mod receive;
 mod registry;
 mod search;

@@ -1,5 +1,7 @@
 //! Workflows that have a definition but no row: a submit that died half-way, or a table that was lost (P16, A12, A13).
 //!
+//! The same listing shows the states that have no definition: tombstones, of which the old ones go (P31).
+//!
 //! Taking such a workflow up is all that is needed: loading it activates it if it has no state, and every load shows its row.
 
 use std::collections::BTreeSet;
@@ -8,6 +10,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::mail::Mail;
+use super::purge::expire;
 use super::registry::Registry;
 use super::stats::Stats;
 use crate::definition::WorkflowId;
@@ -17,13 +20,13 @@ use crate::store::{Kind, StoreError};
 /// How often definitions are compared with rows: it costs a listing of all there are.
 pub(super) const ORPHAN_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Takes up every workflow without a row; a missing table is made first.
+/// Takes up every workflow without a row, and removes old tombstones; a missing table is made first.
 pub(super) async fn adopt_orphans(
     ctx: &Arc<Context>,
     registry: &Arc<Registry>,
 ) -> Result<(), StoreError> {
     // Definitions are listed first: one that is submitted meanwhile then has its row, or is taken up once for nothing.
-    let defined = defined(ctx).await?;
+    let (defined, states) = stored(ctx).await?;
     let listed = match listed(ctx).await {
         Err(error) if error.kind == Kind::NoResource => {
             tracing::warn!(table = %ctx.layout.index(), "index_was_missing");
@@ -39,11 +42,12 @@ pub(super) async fn adopt_orphans(
             registry.post(ctx, id, Mail::TakeUp);
         }
     }
-    Ok(())
+    expire(ctx, states.difference(&defined)).await
 }
 
-async fn defined(ctx: &Context) -> Result<BTreeSet<WorkflowId>, StoreError> {
-    let mut ids = BTreeSet::new();
+/// The ids that have a definition, and those that have a state.
+async fn stored(ctx: &Context) -> Result<(BTreeSet<WorkflowId>, BTreeSet<WorkflowId>), StoreError> {
+    let (mut defined, mut states) = (BTreeSet::new(), BTreeSet::new());
     let mut after = None;
     loop {
         let page = ctx
@@ -51,12 +55,17 @@ async fn defined(ctx: &Context) -> Result<BTreeSet<WorkflowId>, StoreError> {
             .blobs
             .list(ctx.layout.workflows(), "", after.as_ref())
             .await?;
-        let names = page.items.iter();
-        let names = names.filter_map(|blob| blob.name.strip_suffix(Layout::DEFINITION_ENDING));
-        ids.extend(names.filter_map(|name| WorkflowId::new(name).ok()));
+        for (ids, ending) in [
+            (&mut defined, Layout::DEFINITION_ENDING),
+            (&mut states, Layout::RUNTIME_ENDING),
+        ] {
+            let names = page.items.iter();
+            let names = names.filter_map(|blob| blob.name.strip_suffix(ending));
+            ids.extend(names.filter_map(|name| WorkflowId::new(name).ok()));
+        }
         match page.next {
             Some(next) => after = Some(next),
-            None => return Ok(ids),
+            None => return Ok((defined, states)),
         }
     }
 }

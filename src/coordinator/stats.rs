@@ -60,6 +60,8 @@ counters! {
     workflows_broken,
     /// Workflows that had a definition but no row, and were taken up.
     orphans_adopted,
+    /// Workflows that were purged to the end.
+    workflows_purged,
     /// Actors that ended by a panic.
     panics,
 }

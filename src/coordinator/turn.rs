@@ -13,7 +13,7 @@ use super::load::Loaded;
 use super::stats::Stats;
 use crate::engine::{Applied, TaskState};
 use crate::env::Mono;
-use crate::protocol::{Shown, Swap};
+use crate::protocol::{Shown, Swap, note};
 use crate::record::Stamp;
 use crate::store::{Kind, StoreError};
 
@@ -32,7 +32,7 @@ impl Actor {
         }
         // Bounds the requests of all workflows together; who waits here holds nothing.
         let ctx = Arc::clone(&self.ctx);
-        let _turn = ctx.turns.acquire().await.expect("never closed");
+        let turn = ctx.turns.acquire().await.expect("never closed");
         let mut pass = Pass::default();
         if self.book.is_none() {
             let loaded = match self.load(&mut pass).await {
@@ -48,6 +48,12 @@ impl Actor {
             match loaded {
                 Loaded::Yes => {}
                 Loaded::Nothing => return self.refuse_unknown(news).await,
+                Loaded::Purged(tombstone) => {
+                    // All of it is old news: it belongs to the run that was purged, or is later than its end.
+                    self.acknowledge(news, &BTreeSet::new()).await?;
+                    drop(turn);
+                    return self.clear_away(&tombstone).await;
+                }
                 Loaded::Unrunnable => return self.acknowledge(news, &BTreeSet::new()).await,
                 Loaded::NotLeader => return Err(Trouble::Fenced),
             }
@@ -56,6 +62,12 @@ impl Actor {
         let lost = std::mem::take(&mut news.lost);
         let unissued = self.apply_and_store(&news, pass).await?;
         self.asides.reset();
+        if let Some(tombstone) = self.tombstone.take() {
+            self.acknowledge(news, &unissued).await?;
+            // What is left may be much: others need not wait for it.
+            drop(turn);
+            return self.clear_away(&tombstone).await;
+        }
         if self.row_first {
             self.show_row().await?;
             self.row_first = false;
@@ -104,6 +116,9 @@ impl Actor {
                 match self.store(&mut pass).await? {
                     Swap::Stored => {
                         self.follow_up(&pass).await?;
+                        for entry in &pass.answered {
+                            note(&self.ctx.env, &self.ctx.store, &self.ctx.layout, entry).await;
+                        }
                         return Ok(unissued);
                     }
                     Swap::Rival if rivals < self.ctx.config.flush_retry_limit => rivals += 1,
@@ -118,7 +133,7 @@ impl Actor {
             match self.load(&mut pass).await? {
                 Loaded::Yes => {}
                 Loaded::NotLeader => return Err(Trouble::Fenced),
-                Loaded::Nothing | Loaded::Unrunnable => {
+                Loaded::Nothing | Loaded::Purged(_) | Loaded::Unrunnable => {
                     return Err(self.trouble(Kind::NotFound, "gone meanwhile"));
                 }
             }
@@ -159,6 +174,9 @@ impl Actor {
 
     /// Writes the book if it must be written.
     pub(super) async fn store(&mut self, pass: &mut Pass) -> Result<Swap, Trouble> {
+        if let Some(by) = &pass.purged {
+            return self.bury(by).await;
+        }
         let now = self.ctx.env.mono();
         let waited = |since: Mono| now.since(since) >= MARKS_AFTER;
         let marks_due = self.outbox.has_unstored_marks()

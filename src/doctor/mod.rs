@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::env::Env;
-use crate::protocol::Layout;
+use crate::protocol::{Layout, note};
+use crate::record::{JournalAction, JournalRecord, JournalResult, Record};
 use crate::store::{Kind, Store, StoreError};
 
 mod coordinator;
@@ -34,6 +35,8 @@ pub struct Patient {
     pub layout: Layout,
     /// The account and its addresses, for people.
     pub described: String,
+    /// Who examines, for the journal, as `user@host`.
+    pub actor: String,
     /// When the signature that opens the account ends.
     pub expires_at: Option<Timestamp>,
 }
@@ -118,7 +121,10 @@ pub async fn examine(patient: &Patient, fix: bool) -> Vec<Check> {
     let mut checks = vec![configuration(patient), names(patient)];
     if fix {
         checks.push(match patient.layout.create(&patient.store).await {
-            Ok(()) => Check::ok("fix", "all containers, tables and queues are there now"),
+            Ok(()) => {
+                note_fix(patient).await;
+                Check::ok("fix", "all containers, tables and queues are there now")
+            }
             Err(error) => Check::refused("fix", &error),
         });
     }
@@ -149,6 +155,19 @@ pub async fn examine(patient: &Patient, fix: bool) -> Vec<Check> {
 
 /// A signature that ends sooner is worth a warning.
 pub const SIGNATURE_SOON: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
+async fn note_fix(patient: &Patient) {
+    let entry = JournalRecord {
+        schema: JournalRecord::SCHEMA,
+        at: patient.env.wall(),
+        actor: patient.actor.clone(),
+        action: JournalAction::DoctorFix,
+        workflow_id: None,
+        request_id: None,
+        result: JournalResult::Applied,
+        detail: None,
+    };
+    note(&patient.env, &patient.store, &patient.layout, &entry).await;
+}
 
 fn configuration(patient: &Patient) -> Check {
     let name = "configuration";

@@ -68,6 +68,7 @@ impl Ward {
             env,
             layout: Layout::new("abc").unwrap(),
             described: "memory".to_owned(),
+            actor: "me@here".to_owned(),
             expires_at: None,
         };
         Self { clock, patient }
@@ -441,4 +442,44 @@ async fn a_signature_that_ends_soon_is_told() {
     assert_eq!(ward.found("configuration").await.status, Verdict::Warn);
     ward.patient.expires_at = Some(now - Duration::from_secs(1));
     assert_eq!(ward.found("configuration").await.status, Verdict::Problem);
+}
+
+#[tokio::test]
+async fn what_is_being_purged_is_no_damage_but_needs_a_leader() {
+    let ward = Ward::new();
+    let id = ward.submit("w").await;
+    let definition = crate::protocol::read_definition(ward.store(), ward.layout(), &id).await;
+    let (definition, path) = (definition.unwrap().unwrap(), ward.layout().runtime(&id));
+    let tombstone = crate::record::TombstoneRecord {
+        schema: 1,
+        workflow_id: id.clone(),
+        run_id: definition.record.run_id,
+        epoch: crate::record::Epoch::new(1),
+        holder: "host/1".to_owned(),
+        stamp: crate::record::Stamp::new(ward.patient.env.uuid()),
+        request_id: ward.patient.env.uuid(),
+        purged_by: "me@here".to_owned(),
+        purged_at: ward.patient.env.wall(),
+    };
+    let body = crate::record::encode(&tombstone).into();
+    let blobs = &ward.store().blobs;
+    let put = blobs.put(&path, body, &crate::store::Expect::Absent, None);
+    put.await.unwrap();
+    for _ in 0..2 {
+        let checks = examine(&ward.patient, false).await;
+        let of = |name: &str| {
+            checks
+                .iter()
+                .find(|check| check.name == name)
+                .unwrap()
+                .status
+        };
+        assert_eq!(of("unreadable state"), Verdict::Ok, "{checks:?}");
+        assert_eq!(of("coordinator"), Verdict::Problem, "{checks:?}");
+        // The second time only the row is seen yet: the definition has gone meanwhile.
+        let path = ward.layout().definition(&id);
+        if let Some(found) = blobs.get(&path).await.unwrap() {
+            blobs.delete(&path, &found.etag).await.unwrap();
+        }
+    }
 }

@@ -6,10 +6,12 @@ use std::time::Duration;
 use super::coordinator::ago;
 use super::stuck::{Seen, Waits};
 use super::{Check, Patient};
-use crate::definition::QueueName;
+use crate::definition::{QueueName, WorkflowId};
 use crate::engine::Status;
-use crate::protocol::{FoundRow, Layout, ReadError, found, read_definition, understand};
-use crate::record::RuntimeRecord;
+use crate::protocol::{
+    FoundRow, Layout, ReadError, found, read_definition, read_state, understand_state,
+};
+use crate::record::StateRecord;
 use crate::store::StoreError;
 
 /// How long a submitted workflow may wait before somebody should look.
@@ -152,6 +154,15 @@ async fn read_all(patient: &Patient, findings: &mut Findings) -> Result<(), Stor
     }
 }
 
+/// Whether only a tombstone is left: the row was read a moment before it went.
+async fn is_purged(patient: &Patient, id: &WorkflowId) -> Result<bool, StoreError> {
+    match read_state(&patient.store, &patient.layout, id).await {
+        Ok(state) => Ok(state.is_some_and(|stored| stored.record.live().is_none())),
+        Err(ReadError::Store(error)) => Err(error),
+        Err(ReadError::Decode { .. }) => Ok(false),
+    }
+}
+
 async fn workflow(
     patient: &Patient,
     found: &FoundRow,
@@ -160,6 +171,7 @@ async fn workflow(
     let id = &found.record.workflow_id;
     let definition = match read_definition(&patient.store, &patient.layout, id).await {
         Ok(Some(stored)) => stored.record.definition,
+        Ok(None) if is_purged(patient, id).await? => return Ok(()),
         Ok(None) => {
             findings
                 .unreadable
@@ -190,8 +202,10 @@ async fn workflow(
         }
         return Ok(());
     };
-    let runtime: RuntimeRecord = match understand(&path, &blob) {
-        Ok(runtime) => runtime,
+    let runtime = match understand_state(&path, &blob) {
+        Ok(StateRecord::Live(runtime)) => runtime,
+        // What is left of it is being removed, by whoever leads.
+        Ok(StateRecord::Purged(_)) => return Ok(()),
         Err(error) => {
             findings.unreadable.push(error.to_string());
             return Ok(());

@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::layout::Layout;
 use super::patience::patiently;
-use super::read::{ReadError, Stored, understand};
+use super::read::{ReadError, Stored, understand_state};
 use crate::definition::WorkflowId;
 use crate::env::Env;
-use crate::record::{RuntimeRecord, Stamp, encode};
+use crate::record::{RuntimeRecord, Stamp, StateRecord, TombstoneRecord, encode};
 use crate::store::{ETag, Expect, Kind, Store, StoreError};
 
 /// How often a write of unknown outcome is put again before its writer gives up.
@@ -53,14 +53,14 @@ impl Cell {
         }
     }
 
-    /// Reads the state; none where the workflow was not activated.
+    /// Reads what is stored; none where the workflow was not activated.
     ///
     /// # Errors
     /// [`ReadError`]
     pub async fn load(
         &mut self,
         hurry: &CancellationToken,
-    ) -> Result<Option<RuntimeRecord>, ReadError> {
+    ) -> Result<Option<StateRecord>, ReadError> {
         let found = self.read(hurry).await?;
         let version = found.as_ref().map(|stored| stored.etag.clone());
         // What a write was to replace is there still, so it may yet be carried out.
@@ -78,12 +78,12 @@ impl Cell {
     async fn read(
         &self,
         hurry: &CancellationToken,
-    ) -> Result<Option<Stored<RuntimeRecord>>, ReadError> {
+    ) -> Result<Option<Stored<StateRecord>>, ReadError> {
         let path = self.layout.runtime(&self.id);
         let Some(blob) = patiently(&self.env, hurry, || self.store.blobs.get(&path)).await? else {
             return Ok(None);
         };
-        understand(&path, &blob).map(|record| {
+        understand_state(&path, &blob).map(|record| {
             Some(Stored {
                 record,
                 etag: blob.etag,
@@ -101,8 +101,31 @@ impl Cell {
         bytes: &mut u64,
         hurry: &CancellationToken,
     ) -> Result<Swap, ReadError> {
-        let path = self.layout.runtime(&self.id);
         let body = Bytes::from(encode(record));
+        self.put(body, record.stamp, bytes, hurry).await
+    }
+
+    /// Replaces the version read or written last by a tombstone.
+    ///
+    /// # Errors
+    /// As [`Cell::swap`].
+    pub async fn bury(
+        &mut self,
+        tombstone: &TombstoneRecord,
+        hurry: &CancellationToken,
+    ) -> Result<Swap, ReadError> {
+        let body = Bytes::from(encode(tombstone));
+        self.put(body, tombstone.stamp, &mut 0, hurry).await
+    }
+
+    async fn put(
+        &mut self,
+        body: Bytes,
+        stamp: Stamp,
+        bytes: &mut u64,
+        hurry: &CancellationToken,
+    ) -> Result<Swap, ReadError> {
+        let path = self.layout.runtime(&self.id);
         let expect = self.version.clone().map_or(Expect::Absent, Expect::Version);
         let mut last = None;
         for _ in 0..PUTS_MAX {
@@ -120,7 +143,7 @@ impl Cell {
                 }
                 Err(error) => return Err(error.into()),
             }
-            if let Some(swap) = self.settle(record.stamp, &expect, hurry).await? {
+            if let Some(swap) = self.settle(stamp, &expect, hurry).await? {
                 // What it was to replace is gone: a late arrival is refused.
                 self.in_doubt = false;
                 return Ok(swap);
@@ -151,7 +174,7 @@ impl Cell {
                 Some(Swap::Rival)
             });
         };
-        if found.record.stamp == stamp {
+        if found.record.stamp() == stamp {
             self.version = Some(found.etag);
             return Ok(Some(Swap::Stored));
         }

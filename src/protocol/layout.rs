@@ -176,6 +176,9 @@ impl Layout {
     /// The ending that tells definition blobs from others in a listing.
     pub const DEFINITION_ENDING: &'static str = ".def.json";
 
+    /// The ending of runtime blobs, and of nothing else whose stem is an id.
+    pub const RUNTIME_ENDING: &'static str = ".json";
+
     /// The runtime blob.
     #[must_use]
     pub fn runtime(&self, id: &WorkflowId) -> BlobPath {
@@ -222,6 +225,12 @@ impl Layout {
             segment(token)
         );
         Execution { layout: self, stem }
+    }
+
+    /// What the names of all blobs of one run begin with.
+    #[must_use]
+    pub fn run_folder(&self, id: &WorkflowId, run: RunId) -> String {
+        format!("{id}/{run}/")
     }
 
     /// A blob of the outputs container by the name that a message gives.

@@ -5,6 +5,7 @@ mod cell;
 mod claim;
 mod fence;
 mod inbox;
+mod journal;
 mod layout;
 mod leadership;
 mod outbox;
@@ -23,6 +24,7 @@ pub use claim::{
 };
 pub use fence::{Fence, Loss};
 pub use inbox::{Delivery, Settled, carry_out, keep_poison, poison};
+pub use journal::{journal_day, note};
 pub use layout::{Execution, Layout, LayoutError};
 pub use leadership::{Candidate, Leader, Leadership, Try, break_lease, leader, try_to_lead};
 pub use outbox::Outbox;
@@ -30,7 +32,7 @@ pub use patience::{PAUSE_MAX, Pauses, patiently};
 pub use projection::{Projection, Shown};
 pub use read::{
     FoundRow, ReadError, Stored, found, read_blob, read_definition, read_row, read_runtime,
-    understand,
+    read_state, understand, understand_state,
 };
 pub use row::{fields_of, record_of};
 pub use send::send;

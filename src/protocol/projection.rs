@@ -14,7 +14,7 @@ use super::row::fields_of;
 use crate::definition::WorkflowId;
 use crate::engine::Generation;
 use crate::env::Env;
-use crate::record::{Epoch, IndexRecord};
+use crate::record::{Epoch, IndexRecord, RunId};
 use crate::store::{ETag, Expect, Fields, Kind, RowKey, Store, StoreError, Value};
 
 /// How often a write that met another version is tried.
@@ -166,6 +166,36 @@ impl Projection {
             }
         }
         Ok(Shown::Yes)
+    }
+
+    /// Removes the rows of the run `run`, the open one last, since a purge is found by it.
+    ///
+    /// # Errors
+    /// [`ReadError`]; try again: what was done is found done.
+    pub async fn remove(&mut self, run: RunId, hurry: &CancellationToken) -> Result<(), ReadError> {
+        self.forget();
+        self.cancel_requested = None;
+        for key in [
+            self.layout.done_row(&self.id),
+            self.layout.open_row(&self.id),
+        ] {
+            let Some(found) = self.get(&key, hurry).await? else {
+                continue;
+            };
+            if found.record.run_id != run {
+                continue;
+            }
+            let delete = || {
+                self.store
+                    .rows
+                    .delete(self.layout.index(), &key, &found.row.etag)
+            };
+            match patiently(&self.env, hurry, delete).await {
+                Err(error) if error.kind != Kind::NotFound => return Err(error.into()),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Sets `cancel_requested` in the open row, for a cancel that came by message. No row is made for it.

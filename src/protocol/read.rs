@@ -3,7 +3,9 @@
 use crate::definition::WorkflowId;
 use crate::protocol::layout::Layout;
 use crate::protocol::row::record_of;
-use crate::record::{DecodeError, DefinitionRecord, IndexRecord, Record, RuntimeRecord, decode};
+use crate::record::{
+    DecodeError, DefinitionRecord, IndexRecord, Record, RuntimeRecord, StateRecord, decode,
+};
 use crate::store::{Blob, BlobPath, ETag, Row, Store, StoreError};
 
 /// Why something stored could not be read.
@@ -43,7 +45,28 @@ pub async fn read_definition(
     read_blob(store, &layout.definition(id)).await
 }
 
-/// Reads the runtime blob; none where the workflow was not activated yet.
+/// Reads what the runtime blob holds; none where the workflow was not activated yet.
+///
+/// # Errors
+/// [`ReadError`]
+pub async fn read_state(
+    store: &Store,
+    layout: &Layout,
+    id: &WorkflowId,
+) -> Result<Option<Stored<StateRecord>>, ReadError> {
+    let path = layout.runtime(id);
+    let Some(blob) = store.blobs.get(&path).await? else {
+        return Ok(None);
+    };
+    understand_state(&path, &blob).map(|record| {
+        Some(Stored {
+            record,
+            etag: blob.etag,
+        })
+    })
+}
+
+/// Reads the state of a workflow; none where it was not activated yet, and none where it was purged: a tombstone holds no state.
 ///
 /// # Errors
 /// [`ReadError`]
@@ -52,7 +75,21 @@ pub async fn read_runtime(
     layout: &Layout,
     id: &WorkflowId,
 ) -> Result<Option<Stored<RuntimeRecord>>, ReadError> {
-    read_blob(store, &layout.runtime(id)).await
+    let Some(Stored { record, etag }) = read_state(store, layout, id).await? else {
+        return Ok(None);
+    };
+    Ok(record.live().map(|record| Stored { record, etag }))
+}
+
+/// Understands a runtime blob.
+///
+/// # Errors
+/// [`ReadError::Decode`]
+pub fn understand_state(path: &BlobPath, blob: &Blob) -> Result<StateRecord, ReadError> {
+    StateRecord::decode(&blob.body).map_err(|source| ReadError::Decode {
+        place: path.to_string(),
+        source,
+    })
 }
 
 /// Reads any record that is a blob of its own.

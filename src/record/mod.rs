@@ -12,10 +12,12 @@ mod control;
 mod definition;
 mod id;
 mod index;
+mod journal;
 mod key;
 mod message;
 mod runtime;
 mod sentinel;
+mod tombstone;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -28,10 +30,12 @@ pub use control::{ControlAction, ControlRecord, ControlResult};
 pub use definition::DefinitionRecord;
 pub use id::{ControlSeq, Epoch, Revision, RunId, Stamp, Token};
 pub use index::IndexRecord;
+pub use journal::{JournalAction, JournalRecord, JournalResult};
 pub use key::KeyRecord;
 pub use message::{Input, InputOutput, Inputs, TaskBody, TaskMessage, TaskSpec};
 pub use runtime::{RuntimeRecord, TaskDetail};
 pub use sentinel::SentinelRecord;
+pub use tombstone::{StateRecord, TombstoneRecord};
 
 /// Bytes that are not a record this code can read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

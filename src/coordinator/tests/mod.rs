@@ -2,6 +2,7 @@
 
 mod leading;
 mod lost;
+mod purging;
 mod running;
 mod troubles;
 

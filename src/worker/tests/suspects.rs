@@ -3,7 +3,7 @@
 use super::*;
 use crate::engine::FailureKind;
 use crate::protocol::write_claim;
-use crate::record::Token;
+use crate::record::{Token, TombstoneRecord};
 
 /// A claim of another worker on task `a`.
 async fn claimed_by_another(bench: &Bench, starts: u32) -> ClaimRecord {
@@ -148,6 +148,36 @@ async fn a_message_of_another_run_or_of_no_workflow_at_all_is_removed() {
     running.stop.drain.cancel();
     assert_eq!(running.over().await.old_news, 2);
     assert_eq!(bench.starts(), 0);
+}
+
+#[tokio::test]
+async fn a_message_of_a_purged_run_is_removed() {
+    let bench = Bench::new().await;
+    let mut late = bench.message("a", Bench::spec(&bench.waiting()));
+    late.workflow_id = WorkflowId::new("purged").unwrap();
+    let tombstone = TombstoneRecord {
+        schema: 1,
+        workflow_id: late.workflow_id.clone(),
+        run_id: late.run_id,
+        epoch: Epoch::new(1),
+        holder: "host/1".to_owned(),
+        stamp: Stamp::new(bench.env.uuid()),
+        request_id: bench.env.uuid(),
+        purged_by: "me@here".to_owned(),
+        purged_at: bench.env.wall(),
+    };
+    let path = bench.layout.runtime(&late.workflow_id);
+    let body = encode(&tombstone).into();
+    let put = bench.store.blobs.put(&path, body, &Expect::Absent, None);
+    put.await.unwrap();
+    bench.send(&late).await;
+    let running = bench.start();
+    bench
+        .until_later(|| async { bench.depth(&bench.queue).await == 0 })
+        .await;
+    running.stop.drain.cancel();
+    assert_eq!(running.over().await.old_news, 1);
+    assert_eq!((bench.starts(), bench.posted().await.len()), (0, 0));
 }
 
 #[tokio::test]

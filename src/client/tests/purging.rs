@@ -1,0 +1,218 @@
+//! Purges and the journal.
+
+use super::*;
+use crate::record::{JournalRecord, TombstoneRecord};
+
+/// Puts a tombstone in the place of a state, as a coordinator would.
+async fn bury(client: &Client, of: &WorkflowId, request_id: uuid::Uuid) {
+    let path = client.layout.runtime(of);
+    let stage = client.stage(of).await.unwrap();
+    let found = client.store.blobs.get(&path).await.unwrap().unwrap();
+    let tombstone = TombstoneRecord {
+        schema: 1,
+        workflow_id: of.clone(),
+        run_id: stage.definition.run_id,
+        epoch: Epoch::new(1),
+        holder: "host/1".to_owned(),
+        stamp: Stamp::new(client.env.uuid()),
+        request_id,
+        purged_by: "me@here".to_owned(),
+        purged_at: client.env.wall(),
+    };
+    let body = encode(&tombstone).into();
+    let expect = Expect::Version(found.etag);
+    let put = client.store.blobs.put(&path, body, &expect, None);
+    put.await.unwrap();
+}
+
+async fn forget_definition(client: &Client, of: &WorkflowId) {
+    let path = client.layout.definition(of);
+    let found = client.store.blobs.get(&path).await.unwrap().unwrap();
+    client.store.blobs.delete(&path, &found.etag).await.unwrap();
+}
+
+/// A workflow that has failed.
+async fn failed<'a>(client: &'a Client, of: &WorkflowId) -> Hand<'a> {
+    client.submit(of, &chain()).await.unwrap();
+    let mut hand = Hand::take_up(client, of).await;
+    for _ in 0..2 {
+        hand.send("a");
+        hand.report("a", failure(), None);
+    }
+    hand.store().await;
+    hand
+}
+
+#[tokio::test]
+async fn a_purge_is_over_when_the_definition_is_gone() {
+    let client = client();
+    client.layout.create(&client.store).await.unwrap();
+    let w = id("w");
+    let none = client.purge(&w, NO_WAIT).await.unwrap_err();
+    assert_eq!(none, ClientError::NoWorkflow(w.clone()));
+    client.submit(&w, &chain()).await.unwrap();
+    let early = client.purge(&w, NO_WAIT).await.unwrap_err();
+    assert!(early.to_string().contains("has not started"), "{early}");
+    drop(failed(&client, &id("w2")).await);
+    let w = id("w2");
+    assert_eq!(client.purge(&w, NO_WAIT).await, Ok(Answer::Stored));
+    let asked = messages(&client).await.pop().unwrap().control.unwrap();
+    assert_eq!(asked.action, ControlAction::Purge);
+    bury(&client, &w, asked.request_id).await;
+    assert_eq!(client.purge(&w, NO_WAIT).await, Ok(Answer::Underway));
+    // It is not shown any more, and its id is taken until it is gone.
+    let gone = Err(ClientError::NoWorkflow(w.clone()));
+    assert_eq!(client.read(&w).await.map(drop), gone);
+    assert_eq!(client.retry(&w, NO_WAIT).await.map(drop), gone);
+    assert_eq!(
+        client.submit(&w, &chain()).await.map(drop),
+        Err(ClientError::Purging(w.clone()))
+    );
+    let ask = Ask {
+        action: ControlAction::Purge,
+        run_id: asked.run_id,
+        generation: asked.generation,
+        control_seq: asked.control_seq,
+    };
+    forget_definition(&client, &w).await;
+    let answer = client.answer(&w, &ask, asked.request_id, NO_WAIT, |_| Seen::Open);
+    assert_eq!(answer.await, Ok(Answer::Applied));
+    let late = Ask {
+        action: ControlAction::Retry,
+        ..ask
+    };
+    let answer = client.answer(&w, &late, asked.request_id, NO_WAIT, |_| Seen::Open);
+    let refused = answer.await.unwrap_err();
+    assert!(
+        refused.to_string().contains("purged meanwhile"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn an_id_is_taken_from_the_tombstone_on_also_where_the_row_is_gone() {
+    let client = client();
+    let w = id("w");
+    drop(failed(&client, &w).await);
+    bury(&client, &w, uuid::Uuid::from_u128(1)).await;
+    let key = client.layout.open_row(&w);
+    let table = client.layout.index();
+    let row = client.store.rows.get(table, &key).await.unwrap().unwrap();
+    client
+        .store
+        .rows
+        .delete(table, &key, &row.etag)
+        .await
+        .unwrap();
+    let taken = client.submit(&w, &chain()).await.unwrap_err();
+    assert_eq!(taken, ClientError::Purging(w.clone()));
+    let none = client.cancel(&w, NO_WAIT).await.unwrap_err();
+    assert_eq!(none, ClientError::Purging(w.clone()));
+    assert_eq!(client.store.rows.get(table, &key).await, Ok(None));
+    forget_definition(&client, &w).await;
+    assert!(client.submit(&w, &chain()).await.unwrap().is_new);
+    // Its first state is still to come; that of the old life is not shown.
+    let view = client.read(&w).await.unwrap();
+    assert_eq!(view.summary.status, Status::Pending);
+}
+
+#[tokio::test]
+async fn what_ended_long_ago_is_told_by_its_row() {
+    let client = client();
+    for (name, status, age_h) in [
+        ("old", Status::Failed, 48),
+        ("older", Status::Completed, 72),
+        ("new", Status::Completed, 1),
+    ] {
+        client.submit(&id(name), &chain()).await.unwrap();
+        let mut row = read_row(&client.store, &client.layout, &id(name))
+            .await
+            .unwrap()
+            .unwrap()
+            .record;
+        row.status = status;
+        row.updated_at = client.env.wall() - jiff::SignedDuration::from_hours(age_h);
+        let (key, fields) = (
+            client.layout.done_row(&id(name)),
+            crate::protocol::fields_of(&row),
+        );
+        let table = client.layout.index();
+        let write = client
+            .store
+            .rows
+            .write(table, &key, &fields, &Expect::Absent);
+        write.await.unwrap();
+    }
+    client.submit(&id("open"), &chain()).await.unwrap();
+    let before = async |hours| {
+        let age = jiff::SignedDuration::from_hours(hours);
+        client.ended_before(age).await.unwrap()
+    };
+    assert_eq!(before(24).await, [id("older"), id("old")]);
+    assert_eq!(before(0).await.len(), 3);
+    assert_eq!(before(24 * 365 * 100).await, []);
+}
+
+#[tokio::test]
+async fn the_journal_tells_who_did_what_the_newest_first() {
+    let client = client();
+    let week = jiff::SignedDuration::from_hours(7 * 24);
+    assert_eq!(
+        client.journal(None, week, 50).await,
+        Ok(Vec::new()),
+        "nothing is made"
+    );
+    client.submit(&id("v"), &chain()).await.unwrap();
+    drop(failed(&client, &id("w")).await);
+    assert_eq!(client.retry(&id("w"), NO_WAIT).await, Ok(Answer::Stored));
+    let words = |entries: &[JournalRecord]| -> Vec<String> {
+        let word = |entry: &JournalRecord| {
+            let of = entry.workflow_id.as_ref().unwrap();
+            format!(
+                "{of} {} {} {}",
+                entry.action.word(),
+                entry.result.word(),
+                entry.actor
+            )
+        };
+        entries.iter().map(word).collect()
+    };
+    let all = client.journal(None, week, 50).await.unwrap();
+    let want = [
+        "w retry asked me@here",
+        "w submit applied me@here",
+        "v submit applied me@here",
+    ];
+    assert_eq!(words(&all), want);
+    let asked = messages(&client).await.pop().unwrap().control.unwrap();
+    assert_eq!(all[0].request_id, Some(asked.request_id));
+    let of_v = client.journal(Some(&id("v")), week, 50).await.unwrap();
+    assert_eq!(words(&of_v), want[2..]);
+    assert_eq!(client.journal(None, week, 1).await.unwrap(), all[..1]);
+    // Entries of other days are in partitions of their own, and found as far back as is asked for.
+    let mut old = all[2].clone();
+    old.at = client.env.wall() - jiff::SignedDuration::from_hours(5 * 24);
+    crate::protocol::note(&client.env, &client.store, &client.layout, &old).await;
+    let all = client.journal(None, week, 50).await.unwrap();
+    assert_eq!((all.len(), &all[3]), (4, &old));
+    let days = jiff::SignedDuration::from_hours(2 * 24);
+    assert_eq!(client.journal(None, days, 50).await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_journal_that_takes_nothing_stops_no_action() {
+    let store = MemoryStore::open(real::env());
+    client_on(store.clone())
+        .layout
+        .create(&store)
+        .await
+        .unwrap();
+    for fault in [Fault::RequestLost, Fault::ReplyLost] {
+        let (deaf, injector) = Faults::script()
+            .hook(move |_: &Op, path: &str| path.contains("Journal").then_some(fault))
+            .wrap(store.clone(), real::env());
+        let name = id(&format!("w{}", fault == Fault::ReplyLost));
+        client_on(deaf).submit(&name, &chain()).await.unwrap();
+        assert_eq!(injector.happened(), 1, "one try");
+    }
+}

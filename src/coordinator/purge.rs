@@ -1,0 +1,216 @@
+//! Purging: a tombstone in the place of the state, then everything else that carries the run goes, and at last, after a week, the tombstone (P31).
+//!
+//! Invariants:
+//! 1. From the opening of the row to the end of the definition one of row, tombstone and definition leads every later leader here: rows go
+//!    before the definition, since a definition without a row is found (P16), and a row without a definition is looked at.
+//! 2. What is removed is named by its run, and by the version that was seen: doing it twice, or by two leaders at once, is harmless. So a
+//!    tombstone needs no take-over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use uuid::Uuid;
+
+use super::actor::{Actor, Trouble};
+use super::context::Context;
+use super::load::store_errors;
+use super::stats::Stats;
+use crate::definition::WorkflowId;
+use crate::protocol::{
+    Outbox, ReadError, Shown, Swap, found_claim, list_claims, patiently, read_definition,
+    understand_state,
+};
+use crate::record::{Record, RunId, Stamp, StateRecord, TombstoneRecord};
+use crate::store::{BlobPath, Container, Kind, Listed, Row, StoreError};
+
+/// How long a tombstone stays, by the service's clock.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Deletes of one workflow on the wire at once.
+const DELETES_AT_ONCE: usize = 8;
+
+/// Whose purge was applied.
+#[derive(Debug, Clone)]
+pub(super) struct Purger {
+    pub(super) request_id: Uuid,
+    pub(super) actor: String,
+}
+
+impl Actor {
+    /// Puts a tombstone in the place of the state; the row is among the unfinished ones before.
+    pub(super) async fn bury(&mut self, by: &Purger) -> Result<Swap, Trouble> {
+        let Self {
+            ctx,
+            book: Some(book),
+            row,
+            cell,
+            ..
+        } = self
+        else {
+            return Ok(Swap::Stored);
+        };
+        let mut index = book.index(ctx.epoch(), ctx.env.wall());
+        index.reason = format!("it is being purged, as {} asked", by.actor);
+        if let Shown::Met(epoch) = row.reopen(&index, &ctx.stopping).await? {
+            ctx.met(epoch, "the index row").await?;
+            return Ok(Swap::Rival);
+        }
+        let tombstone = TombstoneRecord {
+            schema: TombstoneRecord::SCHEMA,
+            workflow_id: self.id.clone(),
+            run_id: book.definition.run_id,
+            epoch: ctx.epoch(),
+            holder: ctx.leadership.holder().to_owned(),
+            stamp: Stamp::new(ctx.env.uuid()),
+            request_id: by.request_id,
+            purged_by: by.actor.clone(),
+            purged_at: ctx.env.wall(),
+        };
+        let swap = cell.bury(&tombstone, &ctx.stopping).await?;
+        Stats::count(&ctx.stats.state_writes);
+        if swap == Swap::Stored {
+            tracing::info!(workflow = %self.id, run = %tombstone.run_id, actor = by.actor, "purge_begun");
+            self.book = None;
+            self.outbox = Outbox::default();
+            self.marks_since = None;
+            self.row_behind = false;
+            self.tombstone = Some(tombstone);
+        }
+        Ok(swap)
+    }
+
+    /// Removes what is left of a purged run; of a purge that is over, nothing is. What fails is tried again after a pause.
+    pub(super) async fn clear_away(&mut self, tombstone: &TombstoneRecord) -> Result<(), Trouble> {
+        let ctx = Arc::clone(&self.ctx);
+        let run = tombstone.run_id;
+        let read =
+            || async { store_errors(read_definition(&ctx.store, &ctx.layout, &self.id).await) };
+        let definition = patiently(&ctx.env, &ctx.stopping, read).await;
+        let definition = definition.map_err(ReadError::from)??;
+        let definition = definition.filter(|stored| stored.record.run_id == run);
+        if definition.is_some() {
+            let (outputs, logs) = (ctx.layout.outputs(), ctx.layout.logs());
+            let gone = remove_claims(&ctx, &self.id, run).await?
+                && remove_blobs(&ctx, outputs, &self.id, run).await?
+                && remove_blobs(&ctx, logs, &self.id, run).await?;
+            if !gone {
+                return Ok(());
+            }
+        }
+        self.row.remove(run, &ctx.stopping).await?;
+        if let Some(definition) = definition {
+            let path = ctx.layout.definition(&self.id);
+            let delete = || ctx.store.blobs.delete(&path, &definition.etag);
+            done(patiently(&ctx.env, &ctx.stopping, delete).await)?;
+            tracing::info!(workflow = %self.id, run = %run, "purged");
+            Stats::count(&ctx.stats.workflows_purged);
+        }
+        Ok(())
+    }
+}
+
+/// A delete that finds nothing has succeeded.
+fn done(deleted: Result<(), StoreError>) -> Result<(), ReadError> {
+    match deleted {
+        Err(error) if error.kind != Kind::NotFound => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Removes the claims of a run; false if this process stops before that is done.
+async fn remove_claims(ctx: &Context, id: &WorkflowId, run: RunId) -> Result<bool, ReadError> {
+    let mut after = None;
+    loop {
+        if ctx.stopping.is_cancelled() {
+            return Ok(false);
+        }
+        let list = || list_claims(&ctx.store, &ctx.layout, id, after.as_ref());
+        let page = match patiently(&ctx.env, &ctx.stopping, list).await {
+            Err(error) if error.kind == Kind::NoResource => return Ok(true),
+            page => page?,
+        };
+        // What cannot be read is of this run: there is no other while its definition is there.
+        let is_of_run =
+            |row: &Row| found_claim(row.clone()).map_or(true, |f| f.record.run_id == run);
+        let rows = page.items.into_iter().filter(is_of_run);
+        let deletes: Vec<_> = rows.map(|row| remove_claim(ctx, row).boxed()).collect();
+        let deletes = futures::stream::iter(deletes).buffer_unordered(DELETES_AT_ONCE);
+        deletes.try_collect::<()>().await?;
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(true),
+        }
+    }
+}
+
+async fn remove_claim(ctx: &Context, row: Row) -> Result<(), ReadError> {
+    let rows = &ctx.store.rows;
+    let delete = || rows.delete(ctx.layout.claims(), &row.key, &row.etag);
+    done(patiently(&ctx.env, &ctx.stopping, delete).await)
+}
+
+/// Removes the blobs of a run from a container; false if this process stops before that is done.
+async fn remove_blobs(
+    ctx: &Context,
+    container: &Container,
+    id: &WorkflowId,
+    run: RunId,
+) -> Result<bool, ReadError> {
+    let prefix = ctx.layout.run_folder(id, run);
+    let mut after = None;
+    loop {
+        if ctx.stopping.is_cancelled() {
+            return Ok(false);
+        }
+        let list = || ctx.store.blobs.list(container, &prefix, after.as_ref());
+        let page = match patiently(&ctx.env, &ctx.stopping, list).await {
+            Err(error) if error.kind == Kind::NoResource => return Ok(true),
+            page => page?,
+        };
+        let blobs = page.items.into_iter();
+        let deletes: Vec<_> = blobs
+            .map(|blob| remove_blob(ctx, container, blob).boxed())
+            .collect();
+        let deletes = futures::stream::iter(deletes).buffer_unordered(DELETES_AT_ONCE);
+        deletes.try_collect::<()>().await?;
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(true),
+        }
+    }
+}
+
+async fn remove_blob(ctx: &Context, container: &Container, blob: Listed) -> Result<(), ReadError> {
+    let Ok(path) = BlobPath::new(container.clone(), blob.name.as_str()) else {
+        tracing::warn!(container = %container, blob = blob.name, "foreign_blob_left");
+        return Ok(());
+    };
+    let delete = || ctx.store.blobs.delete(&path, &blob.etag);
+    done(patiently(&ctx.env, &ctx.stopping, delete).await)
+}
+
+/// Removes the tombstones among the states of `ids` that are old enough. Their age is that which the service tells.
+pub(super) async fn expire(
+    ctx: &Context,
+    ids: impl Iterator<Item = &WorkflowId>,
+) -> Result<(), StoreError> {
+    for id in ids {
+        let path = ctx.layout.runtime(id);
+        let Some(blob) = ctx.store.blobs.get(&path).await? else {
+            continue;
+        };
+        let age = blob.read_at.duration_since(blob.changed_at);
+        let is_old = Duration::try_from(age).is_ok_and(|age| age >= KEPT);
+        match understand_state(&path, &blob) {
+            Ok(StateRecord::Purged(_)) if is_old => {}
+            Ok(StateRecord::Purged(_) | StateRecord::Live(_)) | Err(_) => continue,
+        }
+        match ctx.store.blobs.delete(&path, &blob.etag).await {
+            Ok(()) => tracing::info!(workflow = %id, "tombstone_removed"),
+            // A new life of the id has taken its place.
+            Err(error) if matches!(error.kind, Kind::Conflict | Kind::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
