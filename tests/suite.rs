@@ -20,6 +20,7 @@ mod health;
 mod keys;
 mod layers;
 mod lost;
+mod model;
 mod mutants;
 mod pipeline;
 mod purging;
