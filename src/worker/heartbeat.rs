@@ -5,7 +5,8 @@
 //! 2. One beat at a time; when [`Keeper::run`] has returned, none is under way, so that none races a delete.
 //! 3. While a command runs, a keeper without a good beat for the visibility less kill grace less 5 s is lost: the process is gone
 //!    before anybody else may start. After its end nothing is lost by time; the keeper goes on trying.
-//! 4. A lost receipt with the own claim in place loses nothing: the claim goes on as the lease.
+//! 4. A lost receipt with the own claim in place loses nothing: the claim goes on as the lease. A claim that the same beat has written
+//!    does not count as in place: it is removed, and the attempt is lost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +17,9 @@ use tracing::{debug, info, warn};
 
 use super::{Delivery, Worker, sleep_until};
 use crate::env::Mono;
-use crate::protocol::{CLAIM_SLACK, Judged, ReadError, judge, read_claim, write_claim};
+use crate::protocol::{
+    CLAIM_SLACK, Judged, ReadError, delete_claim, judge, read_claim, write_claim,
+};
 use crate::record::ClaimRecord;
 use crate::store::{ETag, Expect, Kind, Receipt, StoreError};
 
@@ -233,11 +236,17 @@ impl<'a> Keeper<'a> {
         } = self.worker;
         let mut held = self.held.lock().await;
         let sent = env.mono();
+        let had_claim = held.claim.is_some();
         self.claim(&mut held).await?;
         if let Some(receipt) = &held.receipt {
             let queue = &self.delivery.queue;
             match store.queues.extend(queue, receipt, config.visibility).await {
                 Ok(receipt) => held.receipt = Some(receipt),
+                // Another has taken it while no claim said that it was taken, and may even have finished it.
+                Err(error) if error.kind == Kind::Gone && !had_claim => {
+                    self.withdraw(&mut held).await;
+                    return Err(BeatError::Lost);
+                }
                 Err(error) if matches!(error.kind, Kind::Gone | Kind::NoResource) => {
                     let task = &self.delivery.task;
                     info!(workflow_id = %task.workflow_id, task = %task.task, "receipt_lost_claim_holds");
@@ -248,6 +257,20 @@ impl<'a> Keeper<'a> {
         }
         held.last_good = sent;
         Ok(())
+    }
+
+    /// Removes a claim that was written too late: nobody may ever meet its message again.
+    async fn withdraw(&self, held: &mut Held) {
+        let Worker { store, layout, .. } = self.worker;
+        let Held { record, claim, .. } = held;
+        if let Some(etag) = claim.take() {
+            let (id, task) = (&record.workflow_id, &record.task);
+            self.worker
+                .tidy("claim_not_removed", || {
+                    delete_claim(store, layout, id, task, &etag)
+                })
+                .await;
+        }
     }
 
     /// Inserts or refreshes the claim.

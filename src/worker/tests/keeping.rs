@@ -1,5 +1,7 @@
 //! Heartbeats, claims, and what happens when they fail (P19, P20).
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::protocol::{delete_claim, write_claim};
 use crate::record::Token;
@@ -69,6 +71,35 @@ async fn a_lost_receipt_with_the_own_claim_in_place_loses_nothing() {
     let results = bench.results(running, 1).await;
     assert_eq!(results.len(), 1);
     assert_eq!(results[0].report.outcome, Outcome::Succeeded);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_was_cut_off_until_another_finished_its_task_posts_nothing_and_leaves_no_claim()
+ {
+    let bench = Bench::new().await;
+    let cut = Arc::new(AtomicBool::new(false));
+    let is_cut = Arc::clone(&cut);
+    let faults = Faults::script()
+        .hook(move |_, _| is_cut.load(Ordering::SeqCst).then_some(Fault::RequestLost));
+    let (store, _) = faults.wrap(bench.store.clone(), bench.env.clone());
+    bench.send_task("a", &bench.waiting()).await;
+    let first = bench.start_with(&store, Config::default());
+    bench.until_started(1).await;
+    // The command ends before its first heartbeat, so there is no claim when the message comes back to another.
+    cut.store(true, Ordering::SeqCst);
+    bench.go();
+    let second = bench.start();
+    bench
+        .until_later(|| async { bench.depth(&bench.queue).await == 0 })
+        .await;
+    second.stop.drain.cancel();
+    assert_eq!(second.over().await.succeeded, 1);
+    cut.store(false, Ordering::SeqCst);
+    first.stop.drain.cancel();
+    bench.until_later(|| async { first.is_over() }).await;
+    assert_eq!(bench.starts(), 2);
+    assert_eq!(bench.posted().await.len(), 1);
     bench.assert_tidy().await;
 }
 
