@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use crate::support::azurite::{ACCOUNT, KEY};
+use crate::support::process::Process;
 use crate::support::stack::{PATIENCE, Stack, until};
 
 /// A workflow of one task that notes its starts, its ends and its being stopped, and waits for the file `go`.
@@ -123,4 +125,23 @@ fn a_worker_that_is_told_to_go_hands_its_task_on_at_once() {
     );
     go(&stack);
     assert_done_once(&stack, "handed");
+}
+
+#[test]
+fn a_service_that_is_told_to_go_while_it_waits_for_its_store_ends_in_order() {
+    let nobody = format!("http://127.0.0.1:1/{ACCOUNT}");
+    let connection = format!(
+        "AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={nobody};QueueEndpoint={nobody};TableEndpoint={nobody};"
+    );
+    let envs = [
+        ("WORKFLOW_STORE", "waiting1"),
+        ("AZURE_STORAGE_CONNECTION_STRING", connection.as_str()),
+    ];
+    for service in ["coordinator", "worker"] {
+        let mut process = Process::start(&[service], &envs);
+        process.wait_for(PATIENCE, |line| line.contains("trying again"));
+        process.signal(Signal::SIGTERM);
+        let ended = process.wait_for_exit(PATIENCE);
+        assert_eq!(ended.code(), Some(0), "{:?}", process.lines());
+    }
 }

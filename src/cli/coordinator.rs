@@ -145,7 +145,8 @@ pub(super) async fn coordinator(context: &mut Context, args: CoordinatorArgs) ->
     let patient = open::patient(context, &store);
     tokio::select! {
         made = pulse.wait(&env, layout.create(&patient)) => made?,
-        () = stop.cancelled() => return Ok(interrupts.exit()),
+        // Nothing has begun, so it ends in order.
+        () = stop.cancelled() => return Ok(Exit::Ok),
     }
     let ended = tokio::select! {
         ended = coordinator::run(env.clone(), store, layout, config, pulse.clone(), stop) => ended,

@@ -163,7 +163,8 @@ pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
     let patient = open::patient(context, &store);
     tokio::select! {
         made = pulse.wait(&env, create(&patient, &layout, &config.queues)) => made?,
-        () = interrupts.first.cancelled() => return Ok(interrupts.exit()),
+        // Nothing has begun, so it ends in order.
+        () = interrupts.first.cancelled() => return Ok(Exit::Ok),
     }
     pulse.lacks_nothing();
     let observer = Arc::new(Turns {
