@@ -29,6 +29,10 @@ sim-soak *MINUTES:
 mutants *NAMES:
     tests/mutants/run.sh {{NAMES}}
 
+# Kills, pauses and restarts real processes over workflows that keep coming: `just chaos 5 30` for 5 minutes and 30 of them; `CHAOS_SEED` tries the same again.
+chaos MINUTES='20' WORKFLOWS='50':
+    env CHAOS_MINUTES={{MINUTES}} CHAOS_WORKFLOWS={{WORKFLOWS}} cargo test --locked --test suite chaos::long_chaos -- --ignored --exact --nocapture
+
 # Builds the API documentation; a broken link is an error.
 doc:
     env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items

@@ -6,6 +6,7 @@
     reason = "a test that cannot go on fails, in its helpers too"
 )]
 
+mod chaos;
 mod ci;
 mod cli;
 mod conformance;

@@ -120,6 +120,17 @@ impl Process {
         self.child.wait().unwrap()
     }
 
+    /// How it ended, once both outputs have ended as well; none while it runs.
+    pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
+        // Looked at first: a process that was waited for can no longer be signalled.
+        let is_ending = self.printed.0.lock().unwrap().open == 0;
+        if is_ending {
+            self.child.try_wait().unwrap()
+        } else {
+            None
+        }
+    }
+
     /// Sends a signal to the process alone.
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).unwrap();

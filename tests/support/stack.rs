@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::azurite::{Azurite, account_signature, azurite};
+use super::azurite::{Azurite, Endpoints, account_signature, azurite};
 use super::process::{Process, command};
 
 /// How long a test waits for anything.
@@ -68,7 +68,8 @@ impl Stack {
         ]
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    /// A command that runs in the folder of the stack and knows its store.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = command(args);
         self.surround(&mut command);
         command
@@ -153,17 +154,25 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 /// Reads the emulator, and takes messages from it, by plain signed HTTP, as a tool that knows nothing of this product would.
 #[derive(Debug)]
 pub(crate) struct Foreign {
+    endpoints: Endpoints,
     signature: String,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Foreign {
+    /// A reader of the emulator that all tests share.
     pub(crate) fn new() -> Self {
+        Self::of(azurite())
+    }
+
+    /// A reader of `azurite`.
+    pub(crate) fn of(azurite: &Azurite) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
         Self {
+            endpoints: azurite.endpoints.clone(),
             signature: account_signature("2099-01-01T00:00:00Z"),
             runtime,
         }
@@ -198,20 +207,20 @@ impl Foreign {
     pub(crate) fn blob(&self, container: &str, name: &str) -> Value {
         self.json(&format!(
             "{}/{container}/{name}",
-            azurite().endpoints.blob.trim_end_matches('/')
+            self.endpoints.blob.trim_end_matches('/')
         ))
     }
 
     /// All rows of a table.
     pub(crate) fn rows(&self, table: &str) -> Vec<Value> {
-        let base = azurite().endpoints.table.trim_end_matches('/').to_owned();
+        let base = self.endpoints.table.trim_end_matches('/').to_owned();
         let page = self.json(&format!("{base}/{table}()"));
         page["value"].as_array().unwrap().clone()
     }
 
     /// How many messages a queue holds.
     pub(crate) fn depth(&self, queue: &str) -> u64 {
-        let base = azurite().endpoints.queue.trim_end_matches('/').to_owned();
+        let base = self.endpoints.queue.trim_end_matches('/').to_owned();
         let response = self.get(&format!("{base}/{queue}?comp=metadata"));
         let count = response.headers()["x-ms-approximate-messages-count"].clone();
         count.to_str().unwrap().parse().unwrap()
