@@ -13,8 +13,8 @@ use super::read::{FoundRow, ReadError, found};
 use super::row::fields_of;
 use crate::definition::WorkflowId;
 use crate::engine::Generation;
-use crate::env::Env;
-use crate::record::{Epoch, IndexRecord, RunId};
+use crate::env::{Env, Timestamp};
+use crate::record::{Epoch, IndexRecord, Revision, RunId};
 use crate::store::{ETag, Expect, Fields, Kind, RowKey, Store, StoreError, Value};
 
 /// How often a write that met another version is tried.
@@ -122,16 +122,8 @@ impl Projection {
             let Some(open) = open else {
                 return Ok(Shown::Yes);
             };
-            let delete = || {
-                self.store
-                    .rows
-                    .delete(self.layout.index(), &open_key, &open.row.etag)
-            };
-            match patiently(&self.env, hurry, delete).await {
-                Ok(()) => return Ok(Shown::Yes),
-                Err(error) if error.kind == Kind::NotFound => return Ok(Shown::Yes),
-                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {}
-                Err(error) => return Err(error.into()),
+            if self.remove(&open_key, &open.row.etag, hurry).await? {
+                return Ok(Shown::Yes);
             }
         }
         Err(self.gave_up(&open_key).into())
@@ -153,16 +145,8 @@ impl Projection {
         }
         let done_key = self.layout.done_row(&self.id);
         while let Some(done) = self.get(&done_key, hurry).await? {
-            let delete = || {
-                self.store
-                    .rows
-                    .delete(self.layout.index(), &done_key, &done.row.etag)
-            };
-            match patiently(&self.env, hurry, delete).await {
-                Ok(()) => break,
-                Err(error) if error.kind == Kind::NotFound => break,
-                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {}
-                Err(error) => return Err(error.into()),
+            if self.remove(&done_key, &done.row.etag, hurry).await? {
+                break;
             }
         }
         Ok(Shown::Yes)
@@ -246,6 +230,7 @@ impl Projection {
         mut version: Option<ETag>,
         hurry: &CancellationToken,
     ) -> Result<(Shown, Option<ETag>), ReadError> {
+        let mut is_unknown = false;
         for _ in 0..TRIES_MAX {
             let expect = match version.take() {
                 Some(etag) => Expect::Version(etag),
@@ -257,25 +242,15 @@ impl Projection {
                     Some(row) if row.record.run_id == record.run_id => {
                         self.cancel_requested =
                             row.record.cancel_requested.or(self.cancel_requested);
+                        if is_unknown && stamp(&row.record) == stamp(record) {
+                            return Ok((Shown::Yes, Some(row.row.etag)));
+                        }
                         Expect::Version(row.row.etag)
                     }
                     // A row of an earlier life of the id: its flags must not reach this one, so it is not merged into.
                     Some(row) => {
-                        let delete = || {
-                            self.store
-                                .rows
-                                .delete(self.layout.index(), key, &row.row.etag)
-                        };
-                        match patiently(&self.env, hurry, delete).await {
-                            Ok(()) => continue,
-                            Err(error) if error.kind == Kind::NotFound => continue,
-                            Err(error)
-                                if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) =>
-                            {
-                                continue;
-                            }
-                            Err(error) => return Err(error.into()),
-                        }
+                        self.remove(key, &row.row.etag, hurry).await?;
+                        continue;
                     }
                 },
             };
@@ -286,8 +261,30 @@ impl Projection {
             };
             match patiently(&self.env, hurry, write).await {
                 Ok(etag) => return Ok((Shown::Yes, Some(etag))),
-                // A merge is the same twice: after a lost reply it is simply made again on what is there.
-                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {}
+                // After a lost reply the row is read, which tells whether it was written (P10).
+                Err(error) if error.kind == Kind::Ambiguous => is_unknown = true,
+                Err(error) if error.kind == Kind::Conflict => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(self.gave_up(key).into())
+    }
+
+    /// Removes the version `etag` of the row at `key`; tells whether the row is gone. After a lost reply it is simply removed again: what
+    /// is gone by then was removed.
+    async fn remove(
+        &self,
+        key: &RowKey,
+        etag: &ETag,
+        hurry: &CancellationToken,
+    ) -> Result<bool, ReadError> {
+        for _ in 0..TRIES_MAX {
+            let delete = || self.store.rows.delete(self.layout.index(), key, etag);
+            match patiently(&self.env, hurry, delete).await {
+                Ok(()) => return Ok(true),
+                Err(error) if error.kind == Kind::NotFound => return Ok(true),
+                Err(error) if error.kind == Kind::Conflict => return Ok(false),
+                Err(error) if error.kind == Kind::Ambiguous => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -314,6 +311,11 @@ impl Projection {
             format!("met another version {TRIES_MAX} times"),
         )
     }
+}
+
+/// What tells one projection of a run from all others.
+fn stamp(record: &IndexRecord) -> (Epoch, Revision, Timestamp) {
+    (record.epoch, record.revision, record.updated_at)
 }
 
 fn carry_flags(from: &FoundRow, to: &IndexRecord, fields: &mut Fields) {

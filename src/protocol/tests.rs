@@ -309,7 +309,7 @@ async fn every_write_of_a_row_may_lose_its_reply() {
     let plain = memory(&env).await;
     let faults = Faults::script()
         .on(Op::RowWrite, 1, Fault::ReplyLost)
-        .on(Op::RowWrite, 3, Fault::ReplyLost)
+        .on(Op::RowWrite, 2, Fault::ReplyLost)
         .on(Op::RowDelete, 1, Fault::ReplyLost);
     let (store, injector) = faults.wrap(plain.clone(), env.clone());
     let hurry = CancellationToken::new();

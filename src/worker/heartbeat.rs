@@ -292,7 +292,15 @@ impl<'a> Keeper<'a> {
             let record = &mut held.record;
             let found = read_claim(store, layout, &record.workflow_id, &record.task).await?;
             expect = match found {
-                Some(found) if found.record.token == record.token => Expect::Version(found.etag),
+                Some(found) if found.record.token == record.token => {
+                    // A new version that is fresh enough is the one whose reply was lost.
+                    let is_new = expect != Expect::Version(found.etag.clone());
+                    if error.kind == Kind::Ambiguous && is_new && found.age <= CLAIM_SLACK {
+                        held.claim = Some(found.etag);
+                        return Ok(());
+                    }
+                    Expect::Version(found.etag)
+                }
                 _ if held.claim.is_some() => return Err(BeatError::Lost),
                 None => Expect::Absent,
                 Some(found) => {

@@ -155,7 +155,15 @@ impl Worker {
                 info!(task = %record.task, "claim_taken_by_another");
                 Ok(Verdict::GiveBack(LOOK_AGAIN_MIN))
             }
-            // Also if it may have been written: the token names this execution alone, so the claim just runs out.
+            Err(error) if error.kind == Kind::Ambiguous => {
+                let (id, task) = (&record.workflow_id, &record.task);
+                let found = read_claim(&self.store, &self.layout, id, task).await?;
+                match found.filter(|found| found.record.token == record.token) {
+                    Some(found) => Ok(Verdict::Start(record, Some(found.etag))),
+                    // If it is written later, nobody has its token: it just runs out.
+                    None => Err(error.into()),
+                }
+            }
             Err(error) => Err(error.into()),
         }
     }

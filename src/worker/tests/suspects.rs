@@ -4,6 +4,8 @@ use super::*;
 use crate::engine::FailureKind;
 use crate::protocol::write_claim;
 use crate::record::{Token, TombstoneRecord};
+use crate::store::layers::Op;
+use crate::store::layers::fault::{Fault, Faults};
 
 /// A claim of another worker on task `a`.
 async fn claimed_by_another(bench: &Bench, starts: u32) -> ClaimRecord {
@@ -52,6 +54,23 @@ async fn a_second_delivery_is_started_only_under_a_claim_written_before() {
     bench.until_started(1).await;
     let claim = bench.claim("a").await.expect("written before the start");
     assert_eq!(claim.record.starts, 2);
+    bench.go();
+    assert_eq!(bench.results(running, 1).await.len(), 1);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_suspect_whose_claim_lost_its_reply_is_started_at_once() {
+    let bench = Bench::new().await;
+    sent_and_taken(&bench, &bench.waiting()).await;
+    let faults = Faults::script().on(Op::RowWrite, 1, Fault::ReplyLost);
+    let (store, injector) = faults.wrap(bench.store.clone(), bench.env.clone());
+    let running = bench.start_with(&store, Config::default());
+    bench.until_started(1).await;
+    assert_eq!(injector.happened(), 1);
+    let claim = bench.claim("a").await.expect("written before the start");
+    assert_eq!((claim.record.starts, claim.record.freed), (2, false));
+    assert!(claim.is_live(), "no other claim had to run out");
     bench.go();
     assert_eq!(bench.results(running, 1).await.len(), 1);
     bench.assert_tidy().await;
