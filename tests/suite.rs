@@ -25,5 +25,7 @@ mod model;
 mod mutants;
 mod pipeline;
 mod purging;
+mod proxy;
+mod replies;
 mod signals;
 mod support;

@@ -59,10 +59,7 @@ impl Azurite {
 
     /// What `AZURE_STORAGE_CONNECTION_STRING` must hold to reach it.
     pub(crate) fn connection_string(&self) -> String {
-        let Endpoints { blob, queue, table } = &self.endpoints;
-        format!(
-            "DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={blob};QueueEndpoint={queue};TableEndpoint={table};"
-        )
+        connection_string(&self.endpoints)
     }
 
     /// Stops it in good order: all is stored, its ports refuse connections.
@@ -92,6 +89,14 @@ impl Azurite {
             _own: own,
         }
     }
+}
+
+/// The connection string of an account at `endpoints`.
+pub(crate) fn connection_string(endpoints: &Endpoints) -> String {
+    let Endpoints { blob, queue, table } = endpoints;
+    format!(
+        "DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={blob};QueueEndpoint={queue};TableEndpoint={table};"
+    )
 }
 
 impl Drop for Azurite {

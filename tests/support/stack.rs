@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::azurite::{Azurite, Endpoints, account_signature, azurite};
 use super::process::{Process, command};
+use super::proxy::Proxy;
 
 /// How long a test waits for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -61,28 +62,39 @@ impl Stack {
         }
     }
 
-    fn envs(&self) -> [(&str, &str); 2] {
+    fn envs<'a>(&'a self, connection: &'a str) -> [(&'a str, &'a str); 2] {
         [
             ("WORKFLOW_STORE", self.prefix.as_str()),
-            ("AZURE_STORAGE_CONNECTION_STRING", self.connection.as_str()),
+            ("AZURE_STORAGE_CONNECTION_STRING", connection),
         ]
     }
 
     /// A command that runs in the folder of the stack and knows its store.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
+        self.command_on(args, &self.connection)
+    }
+
+    fn command_on(&self, args: &[&str], connection: &str) -> Command {
         let mut command = command(args);
-        self.surround(&mut command);
+        let envs = self.envs(connection);
+        command.envs(envs).current_dir(self.folder.path());
         command
     }
 
     /// Gives `command` what its processes are given.
     pub(crate) fn surround<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command.envs(self.envs()).current_dir(self.folder.path())
+        let envs = self.envs(&self.connection);
+        command.envs(envs).current_dir(self.folder.path())
     }
 
     /// Starts a service.
     pub(crate) fn start(&self, args: &[&str]) -> Process {
         Process::spawn(&mut self.command(args))
+    }
+
+    /// Starts a service that talks through `proxy`.
+    pub(crate) fn start_via(&self, proxy: &Proxy, args: &[&str]) -> Process {
+        Process::spawn(&mut self.command_on(args, &proxy.connection_string()))
     }
 
     /// Starts a coordinator and waits until it leads.
@@ -99,7 +111,14 @@ impl Stack {
 
     /// Runs a command to its end.
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
-        self.command(args).output().unwrap().into()
+        let output = self.command(args).output();
+        output.unwrap().into()
+    }
+
+    /// Runs a command that talks through `proxy` to its end.
+    pub(crate) fn run_via(&self, proxy: &Proxy, args: &[&str]) -> Ran {
+        let output = self.command_on(args, &proxy.connection_string()).output();
+        output.unwrap().into()
     }
 
     /// Writes a definition and submits it under `id`.
@@ -135,13 +154,22 @@ impl Stack {
     }
 }
 
+/// The time at which something is seen of other processes.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what other processes do takes real time"
+)]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
 /// Looks until there is something to see.
 #[expect(
     clippy::disallowed_methods,
     reason = "what other processes do is looked for in real time"
 )]
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
+    let began = now();
     loop {
         if let Some(found) = look() {
             return found;
