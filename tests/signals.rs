@@ -1,6 +1,4 @@
-//! Real processes that are paused, resumed and told to go, on the emulator.
-
-use std::time::{Duration, Instant};
+//! A worker that is paused and resumed, on the emulator.
 
 use nix::sys::signal::Signal;
 
@@ -40,31 +38,6 @@ fn assert_done_once(stack: &Stack, id: &str) {
 }
 
 #[test]
-fn a_coordinator_paused_beyond_its_lease_changes_nothing_when_it_wakes() {
-    let stack = Stack::new("paused1");
-    let short = ["--lease-duration-s", "15"];
-    let mut first = stack.coordinator(&short);
-    let _worker = stack.worker(&[]);
-    stack.submit("handed", WAITING);
-    counted(&stack, "started", 1);
-    let standby = stack.start(&["coordinator", "--standby", "--lease-duration-s", "15"]);
-    standby.wait_for(PATIENCE, |line| line.contains("standing_by"));
-    first.signal(Signal::SIGSTOP);
-    standby.wait_for(PATIENCE, |line| line.contains("leading"));
-    go(&stack);
-    assert_done_once(&stack, "handed");
-    let before = stack.status("handed");
-
-    first.signal(Signal::SIGCONT);
-    let ended = first.wait_for_exit(PATIENCE);
-    assert_eq!(ended.code(), Some(8), "{:?}", first.lines());
-    assert_eq!(stack.status("handed"), before);
-    std::fs::remove_file(stack.path("ended")).unwrap();
-    stack.submit("next", WAITING);
-    assert_done_once(&stack, "next");
-}
-
-#[test]
 fn a_worker_paused_beyond_its_message_stops_its_command_and_posts_nothing() {
     let stack = Stack::new("paused2");
     let _coordinator = stack.coordinator(&[]);
@@ -94,37 +67,6 @@ fn a_worker_paused_beyond_its_message_stops_its_command_and_posts_nothing() {
     let worker = stack.status("zombie")["tasks"][0]["worker"].clone();
     let name = format!("/{}", second.pid());
     assert!(worker.as_str().unwrap().ends_with(&name), "{worker}");
-}
-
-#[test]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a real process is given real time"
-)]
-fn a_worker_that_is_told_to_go_hands_its_task_on_at_once() {
-    let stack = Stack::new("drained1");
-    let _coordinator = stack.coordinator(&[]);
-    let drain = ["--drain-timeout-s", "1", "--kill-grace-s", "2"];
-    let mut first = stack.worker(&drain);
-    stack.submit("handed", WAITING);
-    counted(&stack, "started", 1);
-    let _second = stack.worker(&["--max-idle-backoff-s", "1"]);
-    let told = Instant::now();
-    first.signal(Signal::SIGTERM);
-    assert_eq!(
-        first.wait_for_exit(PATIENCE).code(),
-        Some(0),
-        "{:?}",
-        first.lines()
-    );
-    counted(&stack, "stopped", 1);
-    counted(&stack, "started", 2);
-    assert!(
-        told.elapsed() < Duration::from_secs(40),
-        "the time-out of the message is 60 s"
-    );
-    go(&stack);
-    assert_done_once(&stack, "handed");
 }
 
 #[test]

@@ -29,3 +29,4 @@ mod proxy;
 mod replies;
 mod signals;
 mod support;
+mod timing;
