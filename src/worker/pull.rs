@@ -99,7 +99,9 @@ impl Source {
                     .as_ref()
                     .map_or(ERROR_FIRST, |failing| ERROR_MAX.min(failing.pause * 2));
                 let jittered = pause / 2 + worker.env.jitter(pause / 2);
-                let wait = jittered.max(error.retry_after.unwrap_or_default());
+                // A service may ask for a day, and be well again in a minute.
+                let asked = error.retry_after.unwrap_or_default().min(ERROR_MAX);
+                let wait = jittered.max(asked);
                 let again_at = worker.env.mono().plus(wait);
                 self.failing = Some(Failing { pause, again_at });
                 self.single_receives = SINGLE_RECEIVES;

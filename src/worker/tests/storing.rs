@@ -143,6 +143,28 @@ async fn receive_errors_end_nothing_and_the_work_goes_on_after_them() {
 }
 
 #[tokio::test]
+async fn a_wait_of_a_day_that_the_service_asks_for_is_cut_to_half_a_minute() {
+    let bench = Bench::new().await;
+    let day = Duration::from_secs(86_400);
+    let faults = Faults::script().on(Op::QueueReceive, 1, Fault::Throttled(Some(day)));
+    let (store, injector) = faults.wrap(bench.store.clone(), bench.env.clone());
+    bench.send_task("a", "true").await;
+    let asked = bench.env.mono();
+    let running = bench.start_with(&store, Config::default());
+    let completions = bench.layout.completions();
+    bench
+        .until_later(|| async { bench.depth(completions).await == 1 })
+        .await;
+    let waited = bench.env.mono().since(asked);
+    assert_eq!(injector.happened(), 1);
+    assert_eq!(bench.results(running, 1).await.len(), 1);
+    assert!(
+        (Duration::from_secs(30)..Duration::from_secs(60)).contains(&waited),
+        "{waited:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_worker_in_the_middle_of_an_outage_ends_at_once_when_told() {
     let bench = Bench::new().await;
     let faults = Faults::script().hook(|_, _| Some(Fault::RequestLost));
