@@ -14,7 +14,7 @@ use super::report::{Ended, failure};
 use super::suspect::Verdict;
 use super::{Delivery, End, Execution, Job, Signals, Worker};
 use crate::engine::{FailureKind, Outcome};
-use crate::protocol::{delete_claim, send, write_claim};
+use crate::protocol::{Pauses, ReadError, delete_claim, send, write_claim};
 use crate::record::{ClaimRecord, Token};
 use crate::store::{ETag, Expect, Result as StoreResult};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ const GIVE_BACK_MAX: Duration = Duration::from_secs(60);
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 /// How often the last requests of a message are tried: what they leave undone, others tidy up.
 const TIDY_TRIES: u32 = 3;
-/// The pause between those tries.
+/// The pause between those tries, and the first between tries to judge a message.
 const TIDY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The ways out.
@@ -63,7 +63,7 @@ impl Worker {
     /// Handles one task message to its way out.
     pub(super) async fn handle(&self, delivery: &Delivery) -> Way {
         let task = &delivery.task;
-        let verdict = match self.judge_message(delivery).await {
+        let verdict = match self.judge_patiently(delivery).await {
             Ok(verdict) => verdict,
             Err(error) => {
                 warn!(workflow_id = %task.workflow_id, task = %task.task, %error, "message_not_judged");
@@ -105,6 +105,28 @@ impl Worker {
                 })
                 .await;
                 Way::GivenBack(delay)
+            }
+        }
+    }
+
+    /// Judges a message, again and again where the store is busy, for a quarter of the time that the message is hidden: a suspect takes
+    /// several reads, and each round over the queue would double its delay.
+    async fn judge_patiently(&self, delivery: &Delivery) -> Result<Verdict, ReadError> {
+        let until = delivery.received_at.plus(self.config.visibility / 4);
+        let mut pauses = Pauses::from(TIDY_PAUSE);
+        loop {
+            let error = match self.judge_message(delivery).await {
+                Err(ReadError::Store(error)) if error.is_transient() => error,
+                judged => return judged,
+            };
+            let pause = pauses.next(&self.env, error.retry_after);
+            if self.stop.drain.is_cancelled() || self.env.mono().plus(pause) > until {
+                return Err(error.into());
+            }
+            tokio::select! {
+                biased;
+                () = self.stop.drain.cancelled() => {}
+                () = self.env.sleep(pause) => {}
             }
         }
     }

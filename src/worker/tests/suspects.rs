@@ -77,6 +77,30 @@ async fn a_suspect_whose_claim_lost_its_reply_is_started_at_once() {
 }
 
 #[tokio::test]
+async fn a_suspect_that_a_busy_store_keeps_from_being_judged_is_judged_again_soon() {
+    let bench = Bench::new().await;
+    sent_and_taken(&bench, &bench.waiting()).await;
+    let busy = Fault::Throttled(None);
+    let faults = Faults::script()
+        .on(Op::RowGet, 1, busy)
+        .on(Op::BlobGet, 1, busy)
+        .on(Op::RowWrite, 1, busy);
+    let (store, injector) = faults.wrap(bench.store.clone(), bench.env.clone());
+    let running = bench.start_with(&store, Config::default());
+    bench
+        .until_later(|| async { injector.happened() == 3 })
+        .await;
+    assert!(
+        bench.env.mono().since(Mono::new(Duration::ZERO)) < Duration::from_secs(8),
+        "it was not given back for 4 s and 8 s"
+    );
+    bench.until_later(|| async { bench.starts() == 1 }).await;
+    bench.go();
+    assert_eq!(bench.results(running, 1).await.len(), 1);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
 async fn a_second_copy_waits_while_the_first_is_claimed_and_takes_over_when_its_worker_is_gone() {
     let bench = Bench::new().await;
     let theirs = claimed_by_another(&bench, 1).await;
