@@ -223,6 +223,49 @@ async fn a_server_error_leaves_a_write_unknown_and_a_read_undone() {
 }
 
 #[tokio::test]
+async fn a_conditional_write_is_done_by_a_whole_success_alone() {
+    let answers = [
+        ("200 OK", "", Kind::Ambiguous),
+        ("201 Created", "", Kind::Ambiguous),
+        ("304 Not Modified", "", Kind::Invalid),
+        ("400 Bad", "InvalidHeaderValue", Kind::Invalid),
+        ("403 No", "AuthorizationFailure", Kind::Denied),
+        ("404 Gone", "BlobNotFound", Kind::NotFound),
+        (
+            "409 Conflict",
+            "LeaseIdMismatchWithBlobOperation",
+            Kind::Conflict,
+        ),
+        ("412 Failed", "ConditionNotMet", Kind::Conflict),
+        ("413 Large", "RequestBodyTooLarge", Kind::Invalid),
+        ("429 Many", "", Kind::Throttled),
+        ("500 Oops", "InternalError", Kind::Ambiguous),
+        ("503 Busy", "ServerBusy", Kind::Throttled),
+    ];
+    let whole = "ETag: \"0x2\"\r\nLast-Modified: Thu, 01 Jan 2026 12:00:00 GMT\r\nx-ms-request-server-encrypted: true\r\nx-ms-request-id: 0d5e4c5a-0000-0000-0000-000000000000\r\n";
+    let stub = Stub::start(
+        answers
+            .iter()
+            .map(|(status, code, _)| reply(status, &format!("x-ms-error-code: {code}\r\n"), ""))
+            .chain([Answer::HangUp, reply("201 Created", whole, "")])
+            .collect(),
+    );
+    let store = stub.store(real::env());
+    for (status, _, kind) in answers {
+        assert_eq!(put(&store).await.kind, kind, "{status}");
+    }
+    assert_eq!(put(&store).await.kind, Kind::Ambiguous);
+    let etag = Expect::Version(ETag::new("\"0x1\""));
+    let body = Bytes::from_static(b"{}");
+    let stored = store.blobs.put(&path(), body, &etag, None).await;
+    assert_eq!(stored.unwrap(), ETag::new("\"0x2\""));
+    let requests: Vec<_> = stub.requests.try_iter().collect();
+    assert_eq!(requests.len(), answers.len() + 2, "none was repeated");
+    let conditional = |request: &String| request.to_lowercase().contains("if-match: \"0x1\"");
+    assert!(requests.iter().all(conditional));
+}
+
+#[tokio::test]
 async fn a_connection_that_ends_before_the_answer_leaves_a_write_unknown() {
     let stub = Stub::start(vec![Answer::HangUp, Answer::HangUp]);
     let store = stub.store(real::env());
