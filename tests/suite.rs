@@ -23,6 +23,7 @@ mod layers;
 mod lost;
 mod model;
 mod mutants;
+mod outages;
 mod pipeline;
 mod purging;
 mod proxy;

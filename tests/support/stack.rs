@@ -239,6 +239,43 @@ impl Foreign {
         ))
     }
 
+    /// Breaks the lease on a blob, which must be held.
+    pub(crate) fn break_lease(&self, container: &str, name: &str) {
+        let request = self
+            .request(
+                reqwest::Method::PUT,
+                container,
+                &format!("{name}?comp=lease"),
+            )
+            .header("x-ms-lease-action", "break")
+            .header("x-ms-lease-break-period", "0");
+        let status = self.runtime.block_on(request.send()).unwrap().status();
+        assert!(status.is_success(), "{status}");
+    }
+
+    /// Deletes a blob; false while a lease on it keeps it.
+    pub(crate) fn delete_blob(&self, container: &str, name: &str) -> bool {
+        let request = self.request(reqwest::Method::DELETE, container, name);
+        let status = self.runtime.block_on(request.send()).unwrap().status();
+        assert!(status.is_success() || status == 412, "{status}");
+        status.is_success()
+    }
+
+    fn request(
+        &self,
+        method: reqwest::Method,
+        container: &str,
+        name: &str,
+    ) -> reqwest::RequestBuilder {
+        let base = azurite().endpoints.blob.trim_end_matches('/');
+        let mark = if name.contains('?') { '&' } else { '?' };
+        let url = format!("{base}/{container}/{name}{mark}{}", self.signature);
+        let client = reqwest::Client::new();
+        client
+            .request(method, url)
+            .header("x-ms-version", "2021-08-06")
+    }
+
     /// All rows of a table.
     pub(crate) fn rows(&self, table: &str) -> Vec<Value> {
         let base = self.endpoints.table.trim_end_matches('/').to_owned();
