@@ -27,6 +27,7 @@ mod outages;
 mod pipeline;
 mod purging;
 mod proxy;
+mod reconnect;
 mod replies;
 mod signals;
 mod support;
