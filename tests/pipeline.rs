@@ -371,6 +371,28 @@ fn max_parallelism_holds_and_refills_soon() {
 }
 
 #[test]
+fn two_submits_of_one_id_at_once_are_one_workflow_or_a_conflict() {
+    let stack = Stack::new("twice1");
+    let files = ["true", "false"].map(|cmd| {
+        let file = stack.path(cmd);
+        std::fs::write(&file, format!("tasks: [{{name: a, cmd: '{cmd}'}}]")).unwrap();
+        file
+    });
+    for round in 0..20 {
+        let id = format!("w{round}");
+        // In every second round the two differ.
+        let pair = [&files[0], &files[round % 2]];
+        let pair = pair.map(|file| stack.start(&["submit", "--id", &id, file]));
+        let mut codes = pair.map(|mut submit| submit.wait_for_exit(PATIENCE).code());
+        codes.sort_unstable();
+        let loser = if round % 2 == 0 { 0 } else { 7 };
+        assert_eq!(codes, [Some(0), Some(loser)], "round {round}");
+    }
+    let list = stack.run(&["list", "--output", "json"]).json();
+    assert_eq!(list.as_array().unwrap().len(), 20);
+}
+
+#[test]
 fn large_outputs_of_two_parents_reach_their_join() {
     let stack = Stack::new("large1");
     let _coordinator = stack.coordinator(&[]);
