@@ -37,13 +37,16 @@ const PLACES: [&str; 8] = [
 ];
 
 /// The shortest times that a worker may have.
-const WORKER_ARGS: [&str; 6] = [
+const WORKER_ARGS: [&str; 8] = [
     "--visibility-timeout-s",
     "18",
     "--heartbeat-interval-s",
     "1",
     "--kill-grace-s",
     "1",
+    // No look at the row comes in between.
+    "--cancel-poll-interval-s",
+    "600",
 ];
 
 /// One write that loses its reply.
