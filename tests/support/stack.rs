@@ -242,7 +242,7 @@ impl Foreign {
     /// Breaks the lease on a blob, which must be held.
     pub(crate) fn break_lease(&self, container: &str, name: &str) {
         let request = self
-            .request(
+            .on_blob(
                 reqwest::Method::PUT,
                 container,
                 &format!("{name}?comp=lease"),
@@ -255,13 +255,13 @@ impl Foreign {
 
     /// Deletes a blob; false while a lease on it keeps it.
     pub(crate) fn delete_blob(&self, container: &str, name: &str) -> bool {
-        let request = self.request(reqwest::Method::DELETE, container, name);
+        let request = self.on_blob(reqwest::Method::DELETE, container, name);
         let status = self.runtime.block_on(request.send()).unwrap().status();
         assert!(status.is_success() || status == 412, "{status}");
         status.is_success()
     }
 
-    fn request(
+    fn on_blob(
         &self,
         method: reqwest::Method,
         container: &str,
