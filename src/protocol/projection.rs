@@ -122,7 +122,7 @@ impl Projection {
             let Some(open) = open else {
                 return Ok(Shown::Yes);
             };
-            if self.remove(&open_key, &open.row.etag, hurry).await? {
+            if self.delete(&open_key, &open.row.etag, hurry).await? {
                 return Ok(Shown::Yes);
             }
         }
@@ -145,7 +145,7 @@ impl Projection {
         }
         let done_key = self.layout.done_row(&self.id);
         while let Some(done) = self.get(&done_key, hurry).await? {
-            if self.remove(&done_key, &done.row.etag, hurry).await? {
+            if self.delete(&done_key, &done.row.etag, hurry).await? {
                 break;
             }
         }
@@ -163,20 +163,10 @@ impl Projection {
             self.layout.done_row(&self.id),
             self.layout.open_row(&self.id),
         ] {
-            let Some(found) = self.get(&key, hurry).await? else {
-                continue;
-            };
-            if found.record.run_id != run {
-                continue;
-            }
-            let delete = || {
-                self.store
-                    .rows
-                    .delete(self.layout.index(), &key, &found.row.etag)
-            };
-            match patiently(&self.env, hurry, delete).await {
-                Err(error) if error.kind != Kind::NotFound => return Err(error.into()),
-                Ok(()) | Err(_) => {}
+            while let Some(found) = self.get(&key, hurry).await? {
+                if found.record.run_id != run || self.delete(&key, &found.row.etag, hurry).await? {
+                    break;
+                }
             }
         }
         Ok(())
@@ -249,7 +239,7 @@ impl Projection {
                     }
                     // A row of an earlier life of the id: its flags must not reach this one, so it is not merged into.
                     Some(row) => {
-                        self.remove(key, &row.row.etag, hurry).await?;
+                        self.delete(key, &row.row.etag, hurry).await?;
                         continue;
                     }
                 },
@@ -272,7 +262,7 @@ impl Projection {
 
     /// Removes the version `etag` of the row at `key`; tells whether the row is gone. After a lost reply it is simply removed again: what
     /// is gone by then was removed.
-    async fn remove(
+    async fn delete(
         &self,
         key: &RowKey,
         etag: &ETag,

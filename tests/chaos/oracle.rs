@@ -403,7 +403,7 @@ mod tests {
     fn each_kind_of_lie_is_found() {
         let lies: [(&str, Lie); 12] = [
             ("ended completed", |story| {
-                story.status = "completed".to_owned()
+                story.status = "completed".to_owned();
             }),
             ("and not failed ccfs", |story| {
                 story.letters = "cxfs".to_owned();
