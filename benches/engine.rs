@@ -102,9 +102,10 @@ fn run(mut start: Start, report: &AttemptReport) -> Runtime {
             generation: start.runtime.generation(),
             attempt: start.runtime.task(task).attempt,
         };
-        let applied = start
-            .runtime
-            .apply_report(id, report.clone(), retry, &mut changes);
+        let applied =
+            start
+                .runtime
+                .apply_report(id, report.clone(), retry, |_, _| true, &mut changes);
         assert_eq!(applied, Applied::Changed);
         start.line.extend(changes.ready.drain(..));
         changes.ended.clear();
@@ -129,6 +130,7 @@ fn record(runtime: &Runtime) -> RuntimeRecord {
         control_seq: ControlSeq::new(0),
         control_results: Vec::new(),
         cancel: None,
+        stop: None,
         created_at: Timestamp::UNIX_EPOCH,
         updated_at: Timestamp::UNIX_EPOCH,
         states,

@@ -11,7 +11,7 @@ use dagaz::definition::{
 };
 use dagaz::engine::{
     Attempt, AttemptReport, Cancel, Changes, Due, Failure, FailureKind, Generation, Graph, Origin,
-    Outcome, Output, Status, TaskIx, TaskState,
+    Outcome, Output, Status, StopAfter, TaskIx, TaskState,
 };
 use dagaz::env::Timestamp;
 use dagaz::protocol::{fields_of, record_of};
@@ -163,6 +163,10 @@ fn runtime() -> RuntimeRecord {
             applied_at: at("2026-03-04T05:06:12Z"),
             grace_used_ms: 1_500,
         }),
+        stop: Some(StopAfter {
+            task: TaskIx::new(1),
+            grace_used_ms: 250,
+        }),
         created_at: at("2026-03-04T05:00:00Z"),
         updated_at: at("2026-03-04T05:06:12.000000001Z"),
         states: text("cfrduspx"),
@@ -306,6 +310,7 @@ fn message(body: TaskBody) -> TaskMessage {
         task: task("split a/b"),
         attempt_no: Attempt::new(3),
         again: true,
+        survives_stop: true,
         body,
     }
 }
@@ -667,13 +672,19 @@ fn a_record_that_does_not_fit_its_definition_is_refused() {
     };
     assert!(fits(&runtime()));
     let beyond = TaskIx::new(8);
-    let spoil: [fn(&mut RuntimeRecord, TaskIx); 6] = [
+    let spoil: [fn(&mut RuntimeRecord, TaskIx); 7] = [
         |record, _| record.states.push('p'),
         |record, _| record.states = text("cfrdusp"),
         |record, _| record.states = text("cfrduspz"),
         |record, beyond| record.tasks[0].place = beyond,
         |record, beyond| record.tasks[4].root_cause = Some(beyond),
         |record, beyond| record.tasks[3].inputs = Some(vec![beyond]),
+        |record, beyond| {
+            record.stop = Some(StopAfter {
+                task: beyond,
+                grace_used_ms: 0,
+            });
+        },
     ];
     for spoil in spoil {
         let mut record = runtime();
@@ -707,6 +718,10 @@ fn the_words_of_stored_forms_are_fixed() {
     assert_eq!(
         words(&all),
         "pending running cancelling completed failed cancelled"
+    );
+    assert_eq!(
+        words(&[OnFailure::Continue, OnFailure::Cancel]),
+        "continue cancel"
     );
     let all = [
         FailureKind::Exit,

@@ -10,7 +10,8 @@ use crate::support::azurite::Azurite;
 use crate::support::process::Process;
 use crate::support::stack::{Foreign, PATIENCE, Stack, until};
 
-const WORKER: [&str; 8] = [
+/// Arguments of a worker for what these tests submit.
+pub(crate) const WORKER: [&str; 8] = [
     "--queue",
     "cpu",
     "--queue",
@@ -32,7 +33,8 @@ fn noting(example: &str, file: &str) -> String {
     )
 }
 
-fn task<'a>(status: &'a Value, name: &str) -> &'a Value {
+/// A task in the JSON of `status`.
+pub(crate) fn task<'a>(status: &'a Value, name: &str) -> &'a Value {
     let tasks = status["tasks"].as_array().unwrap();
     tasks.iter().find(|task| task["name"] == name).unwrap()
 }

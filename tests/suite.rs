@@ -30,5 +30,6 @@ mod purging;
 mod reconnect;
 mod replies;
 mod signals;
+mod stopping;
 mod support;
 mod timing;

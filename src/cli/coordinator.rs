@@ -38,7 +38,7 @@ pub(super) struct CoordinatorArgs {
     #[arg(long, env = "WORKFLOW_COORDINATOR_CANCEL_POLL_INTERVAL_S", value_name = "S", default_value = "1",
         value_parser = some_seconds)]
     cancel_poll_interval_s: Duration,
-    /// How long a cancel waits for workers to answer, in seconds
+    /// How long a cancel, or a stop after a failure, waits for workers to answer, in seconds
     #[arg(long, env = "WORKFLOW_COORDINATOR_CANCEL_GRACE_S", value_name = "S", default_value = "90",
         value_parser = seconds)]
     cancel_grace_s: Duration,

@@ -106,6 +106,7 @@ impl<'a> Hand<'a> {
             control_seq: ControlSeq::default(),
             control_results: self.results.clone(),
             cancel: self.runtime.cancel_applied().copied(),
+            stop: self.runtime.stop_in_force().copied(),
             created_at: env.wall(),
             updated_at: env.wall(),
             states,
@@ -160,9 +161,9 @@ impl<'a> Hand<'a> {
             now: Timestamp::UNIX_EPOCH,
             delay: Duration::from_secs(1),
         };
-        let applied = self
-            .runtime
-            .apply_report(attempt, report, retry, &mut self.changes);
+        let applied =
+            self.runtime
+                .apply_report(attempt, report, retry, |_, _| true, &mut self.changes);
         assert_eq!(applied, Applied::Changed);
     }
 }

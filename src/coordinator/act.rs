@@ -119,27 +119,26 @@ impl Actor {
             }
             let mut pass = Pass::default();
             for (task, attempt, failure) in sent.refused {
-                if book
+                let maybe_sent = |task, attempt| outbox.maybe_sent(task, attempt);
+                let now = ctx.env.wall();
+                let changes = &mut pass.changes;
+                let refused = book
                     .runtime
-                    .refuse(task, attempt, failure, &mut pass.changes)
-                    == Applied::Changed
-                {
-                    pass.changed = true;
-                }
+                    .refuse(task, attempt, failure, now, maybe_sent, changes);
+                pass.changed |= refused == Applied::Changed;
             }
             self.apply_and_store(&News::default(), pass).await?;
         }
     }
 
-    /// Shows the state in the row: a final one at once, another now and then.
+    /// Shows the state in the row: a final one and a stop, which workers wait for, at once, another now and then.
     pub(super) async fn project(&mut self) -> Result<(), Trouble> {
         let Some(book) = &self.book else {
             return Ok(());
         };
         let waited = |at: Mono| self.ctx.env.mono().since(at) >= ROW_INTERVAL;
-        if !self.row_behind
-            || !(book.runtime.status().is_final() || self.row_shown_at.is_none_or(waited))
-        {
+        let urgent = book.runtime.status().is_final() || book.stopping() != self.stop_shown;
+        if !self.row_behind || !(urgent || self.row_shown_at.is_none_or(waited)) {
             return Ok(());
         }
         self.show_row().await
@@ -171,6 +170,7 @@ impl Actor {
             Stats::count(&ctx.stats.workflows_ended);
         }
         self.row_behind = false;
+        self.stop_shown = record.stopping;
         self.row_shown_at = Some(ctx.env.mono());
         Ok(())
     }

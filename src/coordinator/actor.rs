@@ -55,6 +55,8 @@ pub(super) struct Actor {
     /// The row shows less than the state.
     pub(super) row_behind: bool,
     pub(super) row_shown_at: Option<Mono>,
+    /// The stop that the row shows.
+    pub(super) stop_shown: Option<Generation>,
     pub(super) more_to_send: bool,
     pub(super) marks_since: Option<Mono>,
     pub(super) grace_since: Option<Mono>,
@@ -114,6 +116,7 @@ impl Actor {
             row_first: false,
             row_behind: false,
             row_shown_at: None,
+            stop_shown: None,
             more_to_send: false,
             marks_since: None,
             grace_since: None,

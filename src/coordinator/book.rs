@@ -4,7 +4,6 @@
 //! 1. A pass is applied to a state just loaded or just stored; if it is not stored, the book is thrown away with it.
 //! 2. Nothing that a pass says may be acted on before its state is stored.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,8 +122,10 @@ impl Book {
             generation: news.generation,
             attempt: news.attempt_no,
         };
-        let current = self.runtime.place_of(id) == Applied::Changed;
-        if let (true, Outcome::Cancelled(generation)) = (current, &news.report.outcome) {
+        // Where a stop ends the task, that is what the worker speaks of; a request, if there is one, is read from the row.
+        let by_request =
+            self.runtime.place_of(id) == Applied::Changed && !self.runtime.is_stopped(task);
+        if let (true, Outcome::Cancelled(generation)) = (by_request, &news.report.outcome) {
             // The worker has read the request on the row before this leader did.
             self.cancel(env, outbox, *generation, pass);
         }
@@ -133,10 +134,14 @@ impl Book {
             now: env.wall(),
             delay,
         };
-        match self
-            .runtime
-            .apply_report(id, news.report.clone(), retry, &mut pass.changes)
-        {
+        let maybe_sent = |task, attempt| outbox.maybe_sent(task, attempt);
+        match self.runtime.apply_report(
+            id,
+            news.report.clone(),
+            retry,
+            maybe_sent,
+            &mut pass.changes,
+        ) {
             Applied::Changed => {
                 pass.changed = true;
                 pass.applied += 1;
@@ -165,9 +170,7 @@ impl Book {
         if status.is_final() {
             return Some(format!("it is already {status}"));
         }
-        // What became ready in this very pass was never stored, so nothing of it was sent.
-        let new: BTreeSet<_> = pass.changes.ready.iter().copied().collect();
-        let maybe_sent = |task, attempt| !new.contains(&task) && outbox.maybe_sent(task, attempt);
+        let maybe_sent = |task, attempt| outbox.maybe_sent(task, attempt);
         if self
             .runtime
             .cancel(env.wall(), maybe_sent, &mut pass.changes)
@@ -281,13 +284,10 @@ impl Book {
         None
     }
 
-    /// The grace of a cancel that is left, `used` of it since it was last noted.
+    /// The grace of a cancel or a stop that is left, `used` of it since it was last noted.
     pub(super) fn grace_left(&self, grace: Duration, used: Duration) -> Option<Duration> {
-        let cancel = self.runtime.cancel_applied()?;
-        if self.runtime.status().is_final() {
-            return None;
-        }
-        Some(grace.saturating_sub(Duration::from_millis(cancel.grace_used_ms) + used))
+        let noted = self.runtime.grace_used()?;
+        Some(grace.saturating_sub(noted + used))
     }
 
     /// The record of the state as it is now, one revision on.
@@ -313,11 +313,18 @@ impl Book {
             control_seq: self.control_seq,
             control_results: self.control_results.clone(),
             cancel: self.runtime.cancel_applied().copied(),
+            stop: self.runtime.stop_in_force().copied(),
             created_at: self.created_at,
             updated_at: now,
             states,
             tasks,
         }
+    }
+
+    /// The generation whose running tasks are to stop because another failed.
+    pub(super) fn stopping(&self) -> Option<Generation> {
+        let stop = self.runtime.stop_in_force();
+        stop.map(|_| self.runtime.generation())
     }
 
     /// The index row that shows this state.
@@ -346,7 +353,7 @@ impl Book {
                 .collect(),
             control_seq: self.control_seq,
             cancel_requested: None,
-            stopping: None,
+            stopping: self.stopping(),
             created_at: self.definition.submitted_at,
             updated_at: now,
         }

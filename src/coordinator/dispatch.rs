@@ -212,7 +212,8 @@ impl Dispatch {
                 continue;
             };
             let run = book.runtime.task(task);
-            if run.state != TaskState::Dispatched || run.attempt != *attempt {
+            let is_current = run.state == TaskState::Dispatched && run.attempt == *attempt;
+            if !is_current || book.runtime.is_ending(task) {
                 continue;
             }
             // Who has no slot stands in line already.
@@ -252,7 +253,8 @@ impl Dispatch {
         for (queue, line) in &mut self.line {
             line.retain(|task| match book.runtime.task(*task).state {
                 TaskState::Ready => true,
-                TaskState::Dispatched => self.lost.contains(task),
+                // What was found lost before it was stopped is let lie.
+                TaskState::Dispatched => self.lost.contains(task) && !book.runtime.is_ending(*task),
                 TaskState::Pending
                 | TaskState::Completed
                 | TaskState::Failed
@@ -422,6 +424,7 @@ fn message(ctx: &Context, book: &Book, chosen: &Chosen, body: TaskBody) -> TaskM
         task: book.runtime.graph().name(chosen.task).clone(),
         attempt_no: chosen.attempt,
         again: chosen.again,
+        survives_stop: book.runtime.graph().survives_stop(chosen.task),
         body,
     }
 }

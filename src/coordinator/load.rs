@@ -195,6 +195,7 @@ impl Actor {
                 control_seq: ControlSeq::new(0),
                 control_results: Vec::new(),
                 cancel: None,
+                stop: None,
                 created_at: now,
                 updated_at: now,
                 states: "f".repeat(tasks),

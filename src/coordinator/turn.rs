@@ -151,11 +151,13 @@ impl Actor {
             ctx,
             book: Some(book),
             outbox,
+            grace_since,
             ..
         } = self
         else {
             return BTreeSet::new();
         };
+        let had_cancel = book.runtime.cancel_applied().is_some();
         for (control, _) in &news.controls {
             book.apply_control(&ctx.env, outbox, control, pass);
         }
@@ -168,6 +170,10 @@ impl Actor {
             if book.apply_result(&ctx.env, outbox, result, pass) == Fate::Unissued {
                 unissued.insert(at);
             }
+        }
+        if book.runtime.cancel_applied().is_some() && !had_cancel {
+            // Its grace is a new one, whatever was used of that of a stop.
+            *grace_since = None;
         }
         unissued
     }
@@ -220,7 +226,7 @@ impl Actor {
         Ok(swap)
     }
 
-    /// Notes how much of the cancel grace is used up, and ends it when it is over.
+    /// Notes how much of the grace of a cancel or a stop is used up, and ends it when it is over.
     fn use_grace(&mut self, now: Mono, pass: &mut Pass) {
         let left = self.grace_left();
         let Some(book) = &mut self.book else { return };

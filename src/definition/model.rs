@@ -103,6 +103,18 @@ pub enum DepPolicy {
     AtLeast(u32),
 }
 
+impl DepPolicy {
+    /// Whether it waits for all to end, however they do: cleanups and notifiers. They run also when a failure stops the rest, and a
+    /// task that only they wait for is a sink.
+    #[must_use]
+    pub const fn waits_for_any_end(self) -> bool {
+        match self {
+            Self::Always | Self::OnFailure => true,
+            Self::All | Self::Any | Self::AllSettled | Self::AtLeast(_) => false,
+        }
+    }
+}
+
 /// Which tasks decide the result of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -119,4 +131,6 @@ pub enum ResultPolicy {
 pub enum OnFailure {
     /// They go on.
     Continue,
+    /// They are stopped, but for `always` and `on_failure` tasks.
+    Cancel,
 }

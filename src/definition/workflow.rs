@@ -69,9 +69,13 @@ pub(super) fn read(report: &mut Report<'_>, root: &Node<'_>) -> Option<Definitio
         ];
         word(report, field, "`result_policy`", &known)
     });
-    if let Some(field) = on_failure {
-        check_on_failure(report, field);
-    }
+    let on_failure = on_failure.and_then(|field| {
+        let known = [
+            ("continue", OnFailure::Continue),
+            ("cancel", OnFailure::Cancel),
+        ];
+        word(report, field, "`on_failure`", &known)
+    });
     if let Some(field) = on_skipped_deps {
         unsupported(report, field, "on_skipped_deps");
     }
@@ -97,7 +101,7 @@ pub(super) fn read(report: &mut Report<'_>, root: &Node<'_>) -> Option<Definitio
         default_queue: default_queue?,
         max_parallelism,
         result_policy: result_policy.unwrap_or(ResultPolicy::AllSinksSucceed),
-        on_failure: OnFailure::Continue,
+        on_failure: on_failure.unwrap_or(OnFailure::Continue),
         env: env.unwrap_or_default(),
         tasks,
     })
@@ -152,17 +156,6 @@ fn workflow_description(report: &mut Report<'_>, field: Field<'_, '_>) -> Option
         return None;
     }
     Some(description.to_owned())
-}
-
-fn check_on_failure(report: &mut Report<'_>, field: Field<'_, '_>) {
-    let known = [("continue", true), ("cancel", false)];
-    if word(report, field, "`on_failure`", &known) == Some(false) {
-        report.error_help(
-            field.place(),
-            "`on_failure: cancel` is not supported yet",
-            "remove it: tasks that do not depend on the failed one go on".to_owned(),
-        );
-    }
 }
 
 fn task_nodes<'t, 's>(report: &mut Report<'_>, field: Field<'t, 's>) -> Option<&'t [Node<'s>]> {

@@ -14,7 +14,7 @@ pub enum Applied {
     Unissued,
 }
 
-/// What changed, collected over any number of events.
+/// What changed, collected over any number of events since the state was stored: nothing of it has left yet.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Changes {
     /// Tasks that became `ready`, with a new attempt number.

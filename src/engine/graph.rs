@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use super::task::TaskIx;
-use crate::definition::{Definition, DepPolicy, GraphError, ResultPolicy, TaskName, check_graph};
+use crate::definition::{
+    Definition, DepPolicy, GraphError, OnFailure, ResultPolicy, TaskName, check_graph,
+};
 
 /// What the engine needs to know of a definition.
 #[derive(Debug)]
@@ -14,6 +16,7 @@ pub struct Graph {
     parents: Edges,
     children: Edges,
     result_policy: ResultPolicy,
+    on_failure: OnFailure,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -49,12 +52,7 @@ impl Graph {
         let index: HashMap<_, _> = names.iter().cloned().zip(places).collect();
         let parents = parent_edges(definition, &index);
         let children = reversed(&parents);
-        let waits_for_any_end = |child: &TaskIx| match tasks[child.at()].dep_policy {
-            DepPolicy::Always | DepPolicy::OnFailure => true,
-            DepPolicy::All | DepPolicy::Any | DepPolicy::AllSettled | DepPolicy::AtLeast(_) => {
-                false
-            }
-        };
+        let waits_for_any_end = |child: &TaskIx| tasks[child.at()].dep_policy.waits_for_any_end();
         let rules = (0_u32..)
             .map(TaskIx::new)
             .zip(tasks)
@@ -64,14 +62,14 @@ impl Graph {
                 is_sink: children.of(at).iter().all(waits_for_any_end),
             });
         let rules = rules.collect();
-        let result_policy = definition.result_policy;
         Ok(Self {
             names,
             index,
             rules,
             parents,
             children,
-            result_policy,
+            result_policy: definition.result_policy,
+            on_failure: definition.on_failure,
         })
     }
 
@@ -126,6 +124,21 @@ impl Graph {
     #[must_use]
     pub fn retries(&self, task: TaskIx) -> u32 {
         self.rules[task.at()].retries
+    }
+
+    /// Whether a failure stops the tasks that do not depend on it.
+    #[must_use]
+    pub const fn stops_on_failure(&self) -> bool {
+        match self.on_failure {
+            OnFailure::Continue => false,
+            OnFailure::Cancel => true,
+        }
+    }
+
+    /// Whether `task` runs also when a failure stops the others.
+    #[must_use]
+    pub fn survives_stop(&self, task: TaskIx) -> bool {
+        self.policy(task).waits_for_any_end()
     }
 
     /// Whether a failure of `task` makes the workflow fail.

@@ -9,6 +9,7 @@
 //! 4. When nothing is `ready` or `dispatched`, every task has ended.
 //! 5. `attempt` of a task only grows, also over retries of the workflow.
 
+mod early;
 mod effects;
 mod events;
 mod graph;
@@ -28,6 +29,6 @@ pub use graph::Graph;
 pub use outcome::{AttemptReport, Failure, FailureKind, Origin, Outcome, Output};
 pub use policy::{Tally, Verdict, verdict};
 pub use retry::{RETRY_DELAY_MAX, retry_delay_limit};
-pub use runtime::{AttemptId, Cancel, Due, Parts, RetryAfter, Runtime, TaskRun};
+pub use runtime::{AttemptId, Cancel, Due, Parts, RetryAfter, Runtime, StopAfter, TaskRun};
 pub use status::{Counts, Status};
 pub use task::{Attempt, Cause, Generation, TRANSITIONS, TaskIx, TaskState};

@@ -3,8 +3,9 @@
 //! Invariants:
 //! 1. `tallies` and `counts` always equal what a count over `tasks` would give; [`Runtime::restore`] counts once, events adjust.
 //! 2. Between events no pending task has dependencies that decide it: every event settles all that follows from it.
-//! 3. While a cancel is applied, no task becomes `ready`.
+//! 3. While a cancel is applied, no task becomes `ready`; while a stop is in force, only those that survive it do.
 //! 4. Only a `ready` task has a `due` time.
+//! 5. Where the definition says so, a stop is in force exactly if a task of this generation has failed before any cancel was applied.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,16 @@ pub struct Due {
 pub struct Cancel {
     /// When it was applied, by the leader's clock; for people.
     pub applied_at: Timestamp,
+    /// How much of the grace was used up by leaders so far, in milliseconds.
+    pub grace_used_ms: u64,
+}
+
+/// A failure that has stopped the rest of the current generation (`on_failure: cancel`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopAfter {
+    /// The task that failed.
+    pub task: TaskIx,
     /// How much of the grace was used up by leaders so far, in milliseconds.
     pub grace_used_ms: u64,
 }
@@ -80,6 +91,8 @@ pub struct Parts {
     pub generation: Generation,
     /// The cancel applied to it.
     pub cancel: Option<Cancel>,
+    /// The stop in force in it.
+    pub stop: Option<StopAfter>,
     /// Its first failure, as a sentence.
     pub first_failure: Option<String>,
     /// One entry for each task, in the order of the definition.
@@ -112,11 +125,14 @@ pub struct Runtime {
     pub(super) graph: Arc<Graph>,
     pub(super) generation: Generation,
     pub(super) cancel: Option<Cancel>,
+    pub(super) stop: Option<StopAfter>,
     pub(super) first_failure: Option<String>,
     pub(super) tasks: Vec<TaskRun>,
     pub(super) tallies: Vec<Tally>,
     pub(super) counts: Counts,
     pub(super) failures_that_decide: usize,
+    /// Tasks that have not ended and that a stop ends.
+    pub(super) stoppable: usize,
     pub(super) steps: u64,
     /// Every arrow taken since it was made.
     #[cfg(test)]
@@ -131,6 +147,7 @@ impl Runtime {
         let parts = Parts {
             generation: Generation::FIRST,
             cancel: None,
+            stop: None,
             first_failure: None,
             tasks,
         };
@@ -146,6 +163,7 @@ impl Runtime {
         let Parts {
             generation,
             cancel,
+            stop,
             first_failure,
             tasks,
         } = parts;
@@ -154,17 +172,21 @@ impl Runtime {
             tallies: Vec::new(),
             counts: Counts::default(),
             failures_that_decide: 0,
+            stoppable: 0,
             steps: 0,
             #[cfg(test)]
             taken: Vec::new(),
             graph,
             generation,
             cancel,
+            stop,
             first_failure,
             tasks,
         };
         runtime.recount();
+        runtime.draw_stop();
         runtime.settle_all(changes);
+        runtime.withdraw_unsent(changes);
         runtime
     }
 
@@ -172,11 +194,15 @@ impl Runtime {
         self.tallies = vec![Tally::default(); self.tasks.len()];
         self.counts = Counts::default();
         self.failures_that_decide = 0;
+        self.stoppable = 0;
         for task in self.graph.tasks() {
             let state = self.tasks[task.at()].state;
             self.counts.add(state);
             if state.is_dep_failed() && self.graph.decides_result(task) {
                 self.failures_that_decide += 1;
+            }
+            if !state.is_terminal() && !self.graph.survives_stop(task) {
+                self.stoppable += 1;
             }
             for child in self.graph.children(task) {
                 tally(&mut self.tallies[child.at()], state);
@@ -200,6 +226,12 @@ impl Runtime {
     #[must_use]
     pub const fn cancel_applied(&self) -> Option<&Cancel> {
         self.cancel.as_ref()
+    }
+
+    /// The stop in force in the current generation, if there is one.
+    #[must_use]
+    pub const fn stop_in_force(&self) -> Option<&StopAfter> {
+        self.stop.as_ref()
     }
 
     /// The first failure of the current generation, as a sentence.
@@ -239,7 +271,9 @@ impl Runtime {
             (true, true) => Status::Cancelling,
             (true, false) => Status::Running,
             (false, true) => Status::Cancelled,
-            (false, false) if self.failures_that_decide > 0 => Status::Failed,
+            (false, false) if self.failures_that_decide > 0 || self.stop.is_some() => {
+                Status::Failed
+            }
             (false, false) => Status::Completed,
         }
     }

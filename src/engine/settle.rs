@@ -27,6 +27,10 @@ impl Runtime {
             self.failures_that_decide += usize::from(to.is_dep_failed());
             self.failures_that_decide -= usize::from(from.is_dep_failed());
         }
+        if !self.graph.survives_stop(task) {
+            self.stoppable += usize::from(!to.is_terminal());
+            self.stoppable -= usize::from(!from.is_terminal());
+        }
     }
 
     /// Draws everything that follows from pending tasks as they stand.
@@ -44,7 +48,7 @@ impl Runtime {
         self.drain(VecDeque::from([task]), changes);
     }
 
-    fn drain(&mut self, mut ended: VecDeque<TaskIx>, changes: &mut Changes) {
+    pub(super) fn drain(&mut self, mut ended: VecDeque<TaskIx>, changes: &mut Changes) {
         while let Some(task) = ended.pop_front() {
             self.tally_children(task);
             let graph = Arc::clone(&self.graph);
@@ -54,7 +58,7 @@ impl Runtime {
         }
     }
 
-    pub(super) fn tally_children(&mut self, task: TaskIx) {
+    fn tally_children(&mut self, task: TaskIx) {
         let state = self.tasks[task.at()].state;
         for child in self.graph.children(task) {
             self.steps += 1;
@@ -77,6 +81,8 @@ impl Runtime {
         let parents = u32::try_from(self.graph.parents(task).len()).unwrap_or(u32::MAX);
         match verdict(self.graph.policy(task), parents, self.tallies[task.at()]) {
             Verdict::Wait => {}
+            // Whoever put the stop in force withdraws it.
+            Verdict::Run if self.is_ending(task) => {}
             Verdict::Run => {
                 self.step(task, Cause::Released);
                 self.issue(task, changes);

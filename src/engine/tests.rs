@@ -11,10 +11,12 @@ use crate::record::{
     ControlSeq, Epoch, Record, Revision, RunId, RuntimeRecord, Stamp, decode, encode,
 };
 
+mod cases;
 mod cost;
 mod facts;
 mod random;
 mod reference;
+mod stop;
 
 fn definition(yaml: &str) -> Definition {
     parse(&Source::new("test.yaml", yaml))
@@ -70,6 +72,7 @@ fn stored(runtime: &Runtime) -> Vec<u8> {
         control_seq: ControlSeq::new(0),
         control_results: Vec::new(),
         cancel: runtime.cancel_applied().copied(),
+        stop: runtime.stop_in_force().copied(),
         created_at: Timestamp::UNIX_EPOCH,
         updated_at: Timestamp::UNIX_EPOCH,
         states,
@@ -87,6 +90,8 @@ struct World {
     runtime: Runtime,
     changes: Changes,
     now: Timestamp,
+    /// Whether a ready task may be with a worker when a failure stops the workflow.
+    maybe_sent: bool,
 }
 
 impl World {
@@ -97,6 +102,7 @@ impl World {
             runtime,
             changes,
             now: Timestamp::UNIX_EPOCH,
+            maybe_sent: true,
         }
     }
 
@@ -125,8 +131,19 @@ impl World {
             now: self.now,
             delay: Duration::from_secs(5),
         };
-        self.runtime
-            .apply_report(id, report(outcome), retry, &mut self.changes)
+        let maybe_sent = self.maybe_sent;
+        self.event(|runtime, changes| {
+            runtime.apply_report(id, report(outcome), retry, |_, _| maybe_sent, changes)
+        })
+    }
+
+    /// One event, whose state is stored.
+    fn event(&mut self, event: impl FnOnce(&mut Runtime, &mut Changes) -> Applied) -> Applied {
+        let mut changes = Changes::default();
+        let applied = event(&mut self.runtime, &mut changes);
+        self.changes.ready.extend(changes.ready);
+        self.changes.ended.extend(changes.ended);
+        applied
     }
 
     /// The current attempt of `task` ends so.
@@ -144,8 +161,8 @@ impl World {
     }
 
     fn cancel(&mut self, maybe_sent: bool) -> Applied {
-        self.runtime
-            .cancel(self.now, |_, _| maybe_sent, &mut self.changes)
+        let now = self.now;
+        self.event(|runtime, changes| runtime.cancel(now, |_, _| maybe_sent, changes))
     }
 
     fn rerun(&mut self) -> Applied {

@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. Every write names the version it replaces and carries epoch and revision of the state it shows.
 //! 2. A row is in the open partition before its state leaves a final one, and leaves it only after the state is final.
-//! 3. `cancel_requested` and `stopping` are carried along when a row moves, never made up and never cleared.
+//! 3. `cancel_requested` and `stopping` are carried along when a row moves and never cleared: they name their generation. The one is
+//!    never made up, the other is shown from the state.
 
 use tokio_util::sync::CancellationToken;
 
@@ -314,7 +315,9 @@ fn carry_flags(from: &FoundRow, to: &IndexRecord, fields: &mut Fields) {
     }
     for flag in ["cancel_requested", "stopping"] {
         if let Some(value) = from.row.fields.get(flag) {
-            fields.insert(flag.to_owned(), value.clone());
+            // A stop that the record itself shows is never an older one.
+            let field = fields.entry(flag.to_owned());
+            field.or_insert_with(|| value.clone());
         }
     }
 }

@@ -56,6 +56,7 @@ fn state(env: &Env, revision: u64) -> RuntimeRecord {
         control_seq: ControlSeq::new(0),
         control_results: Vec::new(),
         cancel: None,
+        stop: None,
         created_at: env.wall(),
         updated_at: env.wall(),
         states: "r".to_owned(),
@@ -270,6 +271,42 @@ async fn a_flag_of_an_earlier_life_of_the_id_does_not_reach_the_next() {
         .expect("memory")
         .expect("there");
     assert_eq!(found.record.cancel_requested, None);
+}
+
+#[tokio::test]
+async fn a_row_that_moves_shows_the_stop_of_its_state_and_not_an_older_one() {
+    let env = real::env();
+    let store = memory(&env).await;
+    let hurry = CancellationToken::new();
+    let mut row = Projection::new(env.clone(), store.clone(), layout(), id());
+    for (generation, stopping, shown) in [(1, Some(1), 1), (2, None, 1), (3, Some(3), 3)] {
+        let state = |status| IndexRecord {
+            generation: Generation::new(generation),
+            stopping: stopping.map(Generation::new),
+            ..index(status, 1)
+        };
+        let reopened = row.reopen(&state(Status::Running), &hurry).await;
+        assert_eq!(reopened.expect("memory"), Shown::Yes);
+        // The state with the stop is final before the row has shown it.
+        let key = layout().open_row(&id());
+        let open = store
+            .rows
+            .get(layout().index(), &key)
+            .await
+            .expect("memory");
+        let older = Fields::from([("stopping".to_owned(), Value::Int(1))]);
+        let expect = Expect::Version(open.expect("there").etag);
+        store
+            .rows
+            .write(layout().index(), &key, &older, &expect)
+            .await
+            .expect("memory");
+        let finished = row.finish(&state(Status::Failed), &hurry).await;
+        assert_eq!(finished.expect("memory"), Shown::Yes);
+        let found = read_row(&store, &layout(), &id()).await.expect("memory");
+        let found = found.expect("there").record;
+        assert_eq!(found.stopping, Some(Generation::new(shown)));
+    }
 }
 
 #[tokio::test]

@@ -30,6 +30,9 @@ pub struct TaskMessage {
     pub attempt_no: Attempt,
     /// Whether another copy may be under way: the worker looks before it starts.
     pub again: bool,
+    /// Whether it runs also when a failure has stopped the rest of its workflow (`on_failure: cancel`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub survives_stop: bool,
     /// What to run.
     pub body: TaskBody,
 }

@@ -13,7 +13,7 @@ use super::{DecodeError, Record, nonsense};
 use crate::definition::WorkflowId;
 use crate::engine::{
     Attempt, AttemptReport, Cancel, Changes, Due, Generation, Graph, Parts, Runtime, Status,
-    TaskIx, TaskRun, TaskState,
+    StopAfter, TaskIx, TaskRun, TaskState,
 };
 
 /// The runtime blob, schema 1.
@@ -36,7 +36,7 @@ pub struct RuntimeRecord {
     pub stamp: Stamp,
     /// How often the state was written.
     pub revision: Revision,
-    /// Where the workflow stands; follows from `states` and `cancel`.
+    /// Where the workflow stands; follows from `states`, `cancel` and `stop`.
     pub status: Status,
     /// The first failure, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,6 +49,9 @@ pub struct RuntimeRecord {
     /// The cancel applied to this generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<Cancel>,
+    /// The failure that has stopped the rest of this generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<StopAfter>,
     /// When the workflow was activated, by the leader's clock.
     pub created_at: Timestamp,
     /// When this was written, by the leader's clock.
@@ -187,9 +190,15 @@ impl RuntimeRecord {
                 reason: detail.reason.clone(),
             };
         }
+        if self.stop.is_some_and(|stop| !fits(&stop.task)) {
+            return Err(nonsense::<Self>(
+                "was stopped by a task that its definition does not have",
+            ));
+        }
         let parts = Parts {
             generation: self.generation,
             cancel: self.cancel,
+            stop: self.stop,
             first_failure: self.reason.clone(),
             tasks,
         };

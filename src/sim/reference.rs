@@ -38,7 +38,7 @@ pub(super) fn end_of(workload: &Workload, generation: Generation) -> Standing {
             };
             let report = report(workload.ending(&name, attempt.number()));
             // An attempt just issued is news, nothing else.
-            let _changed = runtime.apply_report(id, report, retry, &mut changes);
+            let _changed = runtime.apply_report(id, report, retry, |_, _| true, &mut changes);
         }
         if runtime.generation() >= generation {
             break;

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. A view is at most an interval old when a task is started by it, so nothing starts later than that after a cancel.
-//! 2. A cancel is acted on only where it names the generation at hand (P17).
+//! 2. A cancel or a stop is acted on only where it names the generation at hand, a stop by tasks that do not survive it (P17).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -30,18 +30,22 @@ pub(super) struct View {
     pub(super) epoch: Epoch,
     pub(super) status: Status,
     pub(super) cancel_requested: Option<Generation>,
+    pub(super) stopping: Option<Generation>,
 }
 
 impl View {
-    /// Whether a cancel of exactly this life and generation was asked for.
-    fn cancels(&self, run_id: RunId, generation: Generation) -> bool {
-        self.run_id == run_id && self.cancel_requested == Some(generation)
+    /// Whether a task of exactly this life and generation is to end: a cancel was asked for, or a failure stops it.
+    fn ends(&self, run_id: RunId, generation: Generation, survives_stop: bool) -> bool {
+        let cancelled = self.cancel_requested == Some(generation);
+        let stopped = self.stopping == Some(generation) && !survives_stop;
+        self.run_id == run_id && (cancelled || stopped)
     }
 
     /// What the row says of a message.
     pub(super) fn of(&self, message: &TaskMessage) -> Standing {
         let same = (self.run_id, self.generation) == (message.run_id, message.generation);
-        if self.cancels(message.run_id, message.generation) && !self.status.is_final() {
+        let ends = self.ends(message.run_id, message.generation, message.survives_stop);
+        if ends && !self.status.is_final() {
             Standing::Cancelled
         } else if same && self.status.is_final() {
             // A row is final only after its state is (P16), in which every task has ended.
@@ -70,7 +74,7 @@ pub(super) enum Standing {
     Current,
     /// It may be out of date: ask the state (P18).
     Suspect,
-    /// Its workflow is to be cancelled.
+    /// Its workflow is to be cancelled, or stopped without it.
     Cancelled,
     /// Its workflow has ended.
     OldNews,
@@ -81,6 +85,7 @@ struct Running {
     number: u64,
     run_id: RunId,
     generation: Generation,
+    survives_stop: bool,
     cancelled: CancellationToken,
 }
 
@@ -173,6 +178,7 @@ impl Workflows {
             epoch: found.record.epoch,
             status: found.record.status,
             cancel_requested: found.record.cancel_requested,
+            stopping: found.record.stopping,
         }))
     }
 
@@ -186,6 +192,7 @@ impl Workflows {
             number,
             run_id: message.run_id,
             generation: message.generation,
+            survives_stop: message.survives_stop,
             cancelled: cancelled.clone(),
         };
         let workflow = known.1.entry(message.workflow_id.clone()).or_default();
@@ -199,7 +206,7 @@ impl Workflows {
         }
     }
 
-    /// Reads, each interval, the rows of all workflows with running tasks, and tells those that are cancelled. Never ends.
+    /// Reads, each interval, the rows of all workflows with running tasks, and tells the tasks that are to end. Never ends.
     pub(super) async fn poll(&self) {
         loop {
             self.env.sleep(self.interval).await;
@@ -246,7 +253,7 @@ impl Workflows {
         };
         if let Some(known) = self.lock().1.get(id) {
             for task in &known.running {
-                if view.cancels(task.run_id, task.generation) {
+                if view.ends(task.run_id, task.generation, task.survives_stop) {
                     task.cancelled.cancel();
                 }
             }

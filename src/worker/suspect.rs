@@ -188,7 +188,8 @@ impl Worker {
         Ok(attempt
             .filter(|attempt| *attempt == task.attempt_no)
             .map(|_| Current {
-                is_cancelled: state.cancel.is_some(),
+                is_cancelled: state.cancel.is_some()
+                    || (state.stop.is_some() && !task.survives_stop),
             }))
     }
 

@@ -272,3 +272,38 @@ async fn what_an_earlier_leader_sent_is_sent_again_by_the_next() {
     watched.world.answer(&again, Outcome::Succeeded).await;
     assert_eq!(watched.world.ended(&id).await.states, "c");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_message_of_a_stopped_task_is_not_sent_again() {
+    let watched = Watched::new().await;
+    let world = &watched.world;
+    let _task = watched.coordinator("test/1");
+    let yaml = "{on_failure: cancel, tasks: [{name: bad, cmd: x}, {name: long, cmd: x}]}";
+    let id = world.submit("stopped", yaml).await;
+    let queues = &world.store.queues;
+    let mut taken = Vec::new();
+    world
+        .until("both messages", async || {
+            let received = queues.receive(&watched.queue, 2, PATIENCE).await;
+            taken.extend(received.expect("memory"));
+            (taken.len() == 2).then_some(())
+        })
+        .await;
+    let tasks = taken.iter().map(|message| decode_message(&message.body));
+    let bad = tasks
+        .map(|task| task.expect("ours"))
+        .find(|task: &TaskMessage| task.task.as_str() == "bad");
+    world.answer(&bad.expect("sent"), failed()).await;
+    world
+        .until("the stop", async || {
+            let state = world.state(&id).await?;
+            (state.states == "fd").then_some(())
+        })
+        .await;
+    for message in &taken {
+        let deleted = queues.delete(&watched.queue, &message.receipt).await;
+        deleted.expect("held");
+    }
+    watched.looked().await;
+    assert_eq!(watched.depth().await, 0);
+}

@@ -4,6 +4,7 @@ mod leading;
 mod lost;
 mod purging;
 mod running;
+mod stopping;
 mod troubles;
 
 use std::collections::BTreeMap;

@@ -75,6 +75,7 @@ async fn a_completion_of_a_damaged_workflow_is_kept_in_the_poison_queue_after_te
         task: "a".parse().expect("legal"),
         attempt_no: Attempt::new(1),
         again: false,
+        survives_stop: false,
         body: TaskBody::Blob("none".to_owned()),
     };
     let text = completion(&task, Outcome::Succeeded, world.env.wall());

@@ -4,7 +4,7 @@ use std::io::Read as _;
 
 use super::super::diagnostic::Severity;
 use super::super::limits;
-use super::super::model::{Command, DepPolicy, ResultPolicy};
+use super::super::model::{Command, DepPolicy, OnFailure, ResultPolicy};
 use super::*;
 
 mod random;
@@ -67,7 +67,7 @@ default_queue: cpu
 max_parallelism: 8
 default_task_timeout_s: 60
 result_policy: all_tasks_succeed
-on_failure: continue
+on_failure: cancel
 env: {A: 1, B: no}
 tasks:
   - {name: a, cmd: echo}
@@ -81,6 +81,7 @@ tasks:
     assert_eq!(definition.default_queue.as_str(), "cpu");
     assert_eq!(definition.max_parallelism, Some(8));
     assert_eq!(definition.result_policy, ResultPolicy::AllTasksSucceed);
+    assert_eq!(definition.on_failure, OnFailure::Cancel);
     assert_eq!(definition.env["B"], "no");
     let [a, b, c, d] = definition.tasks.as_slice() else {
         panic!("four tasks");
@@ -366,14 +367,13 @@ fn all_problems_come_in_one_pass_and_in_order() {
 
 #[test]
 fn what_comes_later_is_refused_by_field_and_line() {
-    let text = "tasks:\n- name: a\n  cmd: x\n  condition: inputs.b.ok\n  on_skipped_deps: skip\non_failure: cancel\non_skipped_deps: run\n";
+    let text = "tasks:\n- name: a\n  cmd: x\n  condition: inputs.b.ok\n  on_skipped_deps: skip\non_skipped_deps: run\n";
     assert_eq!(
         problems(text),
         [
             "4:3 `condition` is not supported yet",
             "5:3 `on_skipped_deps` is not supported yet",
-            "6:13 `on_failure: cancel` is not supported yet",
-            "7:1 `on_skipped_deps` is not supported yet",
+            "6:1 `on_skipped_deps` is not supported yet",
         ]
     );
 }

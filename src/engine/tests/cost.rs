@@ -35,7 +35,13 @@ fn steps_per_completion(definition: &Definition) -> f64 {
             now: Timestamp::UNIX_EPOCH,
             delay: Duration::ZERO,
         };
-        let applied = runtime.apply_report(id, report(Outcome::Succeeded), retry, &mut changes);
+        let applied = runtime.apply_report(
+            id,
+            report(Outcome::Succeeded),
+            retry,
+            |_, _| true,
+            &mut changes,
+        );
         assert_eq!(applied, Applied::Changed);
         line.extend(changes.ready.drain(..));
         changes.ended.clear();
@@ -93,7 +99,7 @@ fn a_chain_of_a_hundred_thousand_settles_in_one_event() {
         now: Timestamp::UNIX_EPOCH,
         delay: Duration::ZERO,
     };
-    let applied = runtime.apply_report(id, report(failed()), retry, &mut changes);
+    let applied = runtime.apply_report(id, report(failed()), retry, |_, _| true, &mut changes);
     assert_eq!(applied, Applied::Changed);
     assert_eq!(
         (runtime.status(), changes.ended.len()),

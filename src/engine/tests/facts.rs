@@ -133,13 +133,23 @@ fn a_message_that_can_never_be_sent_fails_its_task_whatever_the_budget() {
     let AttemptId { task, attempt, .. } = world.id("a");
     let too_large = failure(FailureKind::Send, true);
     let earlier = Attempt::NONE;
-    let refused = world
-        .runtime
-        .refuse(task, earlier, too_large.clone(), &mut world.changes);
+    let refused = world.runtime.refuse(
+        task,
+        earlier,
+        too_large.clone(),
+        world.now,
+        |_, _| true,
+        &mut world.changes,
+    );
     assert_eq!(refused, Applied::OldNews);
-    let refused = world
-        .runtime
-        .refuse(task, attempt, too_large, &mut world.changes);
+    let refused = world.runtime.refuse(
+        task,
+        attempt,
+        too_large,
+        world.now,
+        |_, _| true,
+        &mut world.changes,
+    );
     assert_eq!(refused, Applied::Changed);
     assert_eq!(
         (world.states().as_str(), world.status()),
@@ -512,6 +522,7 @@ fn a_load_draws_what_the_stored_state_left_undrawn() {
     let parts = Parts {
         generation: Generation::FIRST,
         cancel: None,
+        stop: None,
         first_failure: None,
         tasks: undrawn(world.runtime.tasks().to_vec()),
     };
@@ -530,6 +541,7 @@ fn a_load_lets_nothing_become_ready_under_a_cancel() {
             applied_at: Timestamp::UNIX_EPOCH,
             grace_used_ms: 0,
         }),
+        stop: None,
         first_failure: None,
         tasks: vec![TaskRun::NEW; 4],
     };

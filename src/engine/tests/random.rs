@@ -7,82 +7,12 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
-use super::reference::{Answer, Plan, Stand, again, definition_of, end_of, is_bad, result_of};
+use super::cases::{Case, cases};
+use super::reference::{
+    Answer, Stand, again, definition_of, end_of, is_bad, may_end_so, result_of,
+};
 use super::*;
-use crate::definition::{DepPolicy, ResultPolicy};
-
-#[derive(Debug, Clone)]
-struct Case {
-    plans: Vec<Plan>,
-    result_policy: ResultPolicy,
-    backwards: bool,
-    /// After so many moves the workflow is cancelled.
-    cancel_after: Option<u32>,
-    seed: u64,
-}
-
-fn answers() -> impl Strategy<Value = Vec<Answer>> {
-    let answer = prop_oneof![
-        8 => Just(Answer::Succeeds),
-        5 => Just(Answer::Fails),
-        1 => Just(Answer::FailsForGood),
-        1 => Just(Answer::Refused),
-    ];
-    prop::collection::vec(answer, 1..5)
-}
-
-fn plans() -> impl Strategy<Value = Vec<Plan>> {
-    let raw = (any::<u16>(), any::<u16>(), 0..8_u32, 0..3_u32, answers());
-    prop::collection::vec(raw, 1..11).prop_map(|raw| {
-        let plan =
-            |(place, (some, more, policy, retries, answers)): (usize, (u16, u16, u32, u32, _))| {
-                // Two draws, so that few parents are likelier than many.
-                let parents: Vec<usize> = (0..place)
-                    .filter(|parent| some & more & (1 << parent) != 0)
-                    .collect();
-                let count = u32::try_from(parents.len()).unwrap();
-                let policy = match policy {
-                    0 => DepPolicy::Any,
-                    1 => DepPolicy::AllSettled,
-                    2 => DepPolicy::Always,
-                    3 => DepPolicy::OnFailure,
-                    4 | 5 if count > 0 => DepPolicy::AtLeast(u32::from(some) % count + 1),
-                    _ => DepPolicy::All,
-                };
-                Plan {
-                    parents,
-                    policy,
-                    retries,
-                    answers,
-                }
-            };
-        raw.into_iter().enumerate().map(plan).collect()
-    })
-}
-
-fn cases() -> impl Strategy<Value = Case> {
-    let result_policy = prop_oneof![
-        Just(ResultPolicy::AllSinksSucceed),
-        Just(ResultPolicy::AllTasksSucceed)
-    ];
-    let cancel_after = prop::option::weighted(0.4, 0..40_u32);
-    (
-        plans(),
-        result_policy,
-        any::<bool>(),
-        cancel_after,
-        any::<u64>(),
-    )
-        .prop_map(
-            |(plans, result_policy, backwards, cancel_after, seed)| Case {
-                plans,
-                result_policy,
-                backwards,
-                cancel_after,
-                seed,
-            },
-        )
-}
+use crate::definition::OnFailure;
 
 type Arrow = (TaskState, Cause, TaskState);
 
@@ -105,7 +35,12 @@ struct History<'c> {
 
 impl<'c> History<'c> {
     fn new(case: &'c Case) -> Self {
-        let definition = definition_of(&case.plans, case.result_policy, case.backwards);
+        let definition = definition_of(
+            &case.plans,
+            case.result_policy,
+            case.on_failure,
+            case.backwards,
+        );
         let runtime = Runtime::start(graph(&definition), &mut Changes::default());
         Self {
             case,
@@ -204,6 +139,8 @@ impl<'c> History<'c> {
         assert!(changes.is_empty(), "nothing was left undrawn");
         assert_eq!(again.tasks(), self.runtime.tasks());
         assert_eq!(again.cancel_applied(), self.runtime.cancel_applied());
+        assert_eq!(again.stop_in_force(), self.runtime.stop_in_force());
+        assert_eq!(again.grace_used(), self.runtime.grace_used());
         assert_eq!(again.first_failure(), self.runtime.first_failure());
         assert_eq!(again.status(), self.runtime.status());
         false
@@ -221,9 +158,15 @@ impl<'c> History<'c> {
         let plan = &self.case.plans[self.place(id.task.at())];
         if plan.answer(id.attempt.number()) == Answer::Refused {
             let refusal = failure(FailureKind::Send, true);
-            let applied =
-                self.runtime
-                    .refuse(id.task, id.attempt, refusal, &mut Changes::default());
+            let maybe_sent = self.maybe_sent();
+            let applied = self.runtime.refuse(
+                id.task,
+                id.attempt,
+                refusal,
+                self.now,
+                maybe_sent,
+                &mut Changes::default(),
+            );
             assert_eq!(applied, Applied::Changed);
             return false;
         }
@@ -264,9 +207,9 @@ impl<'c> History<'c> {
 
     fn apply(&mut self, id: AttemptId) {
         let before = stored(&self.runtime);
-        let cancelling = self.runtime.cancel_applied().is_some();
+        let ending = self.runtime.is_ending(id.task);
         let outcome = match self.outcome(id) {
-            _ if cancelling && self.roll(2) == 0 => Outcome::Cancelled(id.generation),
+            _ if ending && self.roll(2) == 0 => Outcome::Cancelled(id.generation),
             outcome => outcome,
         };
         let retry = RetryAfter {
@@ -274,9 +217,10 @@ impl<'c> History<'c> {
             delay: Duration::from_secs(1),
         };
         let mut changes = Changes::default();
+        let maybe_sent = self.maybe_sent();
         match self
             .runtime
-            .apply_report(id, report(outcome), retry, &mut changes)
+            .apply_report(id, report(outcome), retry, maybe_sent, &mut changes)
         {
             Applied::Changed => self.unacknowledged.push(id),
             Applied::OldNews => {
@@ -296,17 +240,22 @@ impl<'c> History<'c> {
         true
     }
 
-    fn cancel(&mut self) {
-        let before = self.runtime.clone();
+    /// Whether an attempt of the present generation was sent.
+    fn maybe_sent(&self) -> impl Fn(TaskIx, Attempt) -> bool + use<> {
         let generation = self.runtime.generation();
-        let sent = &self.sent;
-        let maybe_sent = |task, attempt| {
+        let sent = self.sent.clone();
+        move |task, attempt| {
             sent.contains(&AttemptId {
                 task,
                 generation,
                 attempt,
             })
-        };
+        }
+    }
+
+    fn cancel(&mut self) {
+        let before = self.runtime.clone();
+        let maybe_sent = self.maybe_sent();
         let applied = self
             .runtime
             .cancel(self.now, maybe_sent, &mut Changes::default());
@@ -328,7 +277,9 @@ impl<'c> History<'c> {
             {
                 self.cancel();
             }
-            if moves > 200 && self.runtime.status() == Status::Cancelling && self.roll(4) == 0 {
+            let cancelling = self.runtime.status() == Status::Cancelling;
+            let patience_ends = !cancelling || (moves > 200 && self.roll(4) == 0);
+            if self.runtime.grace_used().is_some() && patience_ends && self.roll(20) == 0 {
                 assert_eq!(
                     self.runtime.end_grace(&mut Changes::default()),
                     Applied::Changed
@@ -359,6 +310,16 @@ impl<'c> History<'c> {
             if before.cancel_applied().is_some() {
                 assert!(is.state != TaskState::Ready || was.attempt == is.attempt);
             }
+        }
+        let ready = |state: TaskState| matches!(state, TaskState::Pending | TaskState::Ready);
+        for task in self.runtime.graph().tasks() {
+            let state = self.runtime.task(task).state;
+            let stopped =
+                self.runtime.is_stopped(task) && before.generation() == self.runtime.generation();
+            assert!(
+                !(stopped && ready(state)),
+                "a stop leaves nothing to be sent"
+            );
         }
     }
 
@@ -410,9 +371,27 @@ impl<'c> History<'c> {
                 ));
             }
         }
+        if runtime.cancel_applied().is_none() {
+            let failed = states(TaskState::Failed) > 0;
+            let called_for = failed && self.case.on_failure == OnFailure::Cancel;
+            assert_eq!(runtime.stop_in_force().is_some(), called_for);
+        }
         if runtime.status() == Status::Failed && states(TaskState::Failed) > 0 {
             assert!(runtime.first_failure().is_some());
         }
+    }
+
+    /// The end of a generation that nobody cancelled is the reference's; where a failure has stopped it, one that may be.
+    fn compare_end(&self, start: &[Stand]) {
+        let (plans, end) = (&self.case.plans, self.stands());
+        let mut result = result_of(plans, self.case.result_policy, &end);
+        if self.runtime.stop_in_force().is_some() {
+            assert!(may_end_so(plans, start, &end), "{end:?}");
+            result = Status::Failed;
+        } else {
+            assert_eq!(end, end_of(plans, start));
+        }
+        assert_eq!(self.runtime.status(), result);
     }
 }
 
@@ -429,12 +408,7 @@ fn play(case: &Case) -> BTreeSet<Arrow> {
     if history.runtime.status() == Status::Cancelled {
         assert!(first_end.iter().all(|stand| stand.state.is_terminal()));
     } else {
-        let expected = end_of(&case.plans, &vec![unrun; case.plans.len()]);
-        assert_eq!(first_end, expected);
-        assert_eq!(
-            history.runtime.status(),
-            result_of(&case.plans, case.result_policy, &expected)
-        );
+        history.compare_end(&vec![unrun; case.plans.len()]);
     }
     let start = again(&case.plans, &first_end);
     let applied = history.runtime.rerun(&mut Changes::default());
@@ -446,12 +420,7 @@ fn play(case: &Case) -> BTreeSet<Arrow> {
         history.check();
         history.store();
         history.run_to_the_end();
-        let expected = end_of(&case.plans, &start);
-        assert_eq!(history.stands(), expected);
-        assert_eq!(
-            history.runtime.status(),
-            result_of(&case.plans, case.result_policy, &expected)
-        );
+        history.compare_end(&start);
     }
     history.arrows.extend(history.runtime.taken.iter().copied());
     history.arrows

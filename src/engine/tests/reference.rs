@@ -35,6 +35,7 @@ impl Plan {
 pub(super) fn definition_of(
     plans: &[Plan],
     result_policy: ResultPolicy,
+    on_failure: OnFailure,
     backwards: bool,
 ) -> Definition {
     let name = |place: &usize| TaskName::new(format!("t{place}")).unwrap();
@@ -60,7 +61,7 @@ pub(super) fn definition_of(
         default_queue: QueueName::new("default").unwrap(),
         max_parallelism: None,
         result_policy,
-        on_failure: OnFailure::Continue,
+        on_failure,
         env: std::collections::BTreeMap::new(),
         tasks,
     }
@@ -84,31 +85,57 @@ pub(super) const fn is_bad(state: TaskState) -> bool {
 pub(super) fn end_of(plans: &[Plan], start: &[Stand]) -> Vec<Stand> {
     let mut end: Vec<Stand> = Vec::new();
     for (plan, start) in plans.iter().zip(start) {
-        let bad = plan
-            .parents
-            .iter()
-            .filter(|parent| is_bad(end[**parent].state))
-            .count();
-        let good = plan.parents.len() - bad;
-        let runs = match plan.policy {
-            DepPolicy::All => bad == 0,
-            DepPolicy::Any | DepPolicy::AllSettled => good > 0 || plan.parents.is_empty(),
-            DepPolicy::Always => true,
-            DepPolicy::OnFailure => bad > 0,
-            DepPolicy::AtLeast(n) => good >= n as usize,
-        };
-        let mut stand = *start;
-        if start.state != TaskState::Pending {
-        } else if runs {
-            stand = run(plan, start.attempt);
-        } else if plan.policy == DepPolicy::OnFailure {
-            stand.state = TaskState::Skipped;
-        } else {
-            stand.state = TaskState::UpstreamFailed;
-        }
-        end.push(stand);
+        end.push(comes_to(plan, *start, &end));
     }
     end
+}
+
+/// What one task comes to where its parents have ended as in `end`.
+fn comes_to(plan: &Plan, start: Stand, end: &[Stand]) -> Stand {
+    let bad = plan
+        .parents
+        .iter()
+        .filter(|parent| is_bad(end[**parent].state))
+        .count();
+    let good = plan.parents.len() - bad;
+    let runs = match plan.policy {
+        DepPolicy::All => bad == 0,
+        DepPolicy::Any | DepPolicy::AllSettled => good > 0 || plan.parents.is_empty(),
+        DepPolicy::Always => true,
+        DepPolicy::OnFailure => bad > 0,
+        DepPolicy::AtLeast(n) => good >= n as usize,
+    };
+    let mut stand = start;
+    if start.state != TaskState::Pending {
+    } else if runs {
+        stand = run(plan, start.attempt);
+    } else if plan.policy == DepPolicy::OnFailure {
+        stand.state = TaskState::Skipped;
+    } else {
+        stand.state = TaskState::UpstreamFailed;
+    }
+    stand
+}
+
+/// Whether a workflow that a failure has stopped may end so. Who was stopped depends on who was first; that cleanups and notifiers
+/// were not, that nobody ran who must not, and that a failure then was the last, does not.
+pub(super) fn may_end_so(plans: &[Plan], start: &[Stand], end: &[Stand]) -> bool {
+    let fits = |(place, plan): (usize, &Plan)| {
+        let (start, is) = (start[place], end[place]);
+        let should = comes_to(plan, start, end);
+        let survives = matches!(plan.policy, DepPolicy::Always | DepPolicy::OnFailure);
+        if is == should || start.state != TaskState::Pending || survives {
+            return is == should;
+        }
+        match is.state {
+            TaskState::Cancelled => true,
+            TaskState::Failed => {
+                should.attempt > is.attempt && plan.answer(is.attempt) == Answer::Fails
+            }
+            _ => false,
+        }
+    };
+    plans.iter().enumerate().all(fits)
 }
 
 fn run(plan: &Plan, mut attempt: u32) -> Stand {

@@ -19,7 +19,7 @@ use super::*;
 use crate::definition::{
     Command, Definition, DepPolicy, OnFailure, ResultPolicy, Task, TaskName, WorkflowId,
 };
-use crate::engine::{Attempt, Generation, Outcome, Status, TaskIx};
+use crate::engine::{Attempt, Generation, Outcome, Status, StopAfter, TaskIx};
 use crate::env::{Timestamp, real};
 use crate::protocol::{FoundClaim, fields_of, read_claim};
 use crate::record::{
@@ -145,6 +145,11 @@ impl Bench {
 
     /// Stores the state of the workflow: one letter a task, each at attempt 1.
     pub(super) async fn set_states(&self, states: &str) {
+        self.set_stopped(states, None).await;
+    }
+
+    /// As [`Self::set_states`], of a workflow that may be stopped.
+    pub(super) async fn set_stopped(&self, states: &str, stop: Option<StopAfter>) {
         let detail = |place| TaskDetail {
             place: TaskIx::new(place),
             attempt_no: Attempt::new(1),
@@ -169,6 +174,7 @@ impl Bench {
             control_seq: ControlSeq::default(),
             control_results: Vec::new(),
             cancel: None,
+            stop,
             created_at: Timestamp::UNIX_EPOCH,
             updated_at: Timestamp::UNIX_EPOCH,
             states: states.to_owned(),
@@ -216,6 +222,12 @@ impl Bench {
         self.merge_row(&Fields::from([field])).await;
     }
 
+    /// Shows in the row that a failure stops the workflow.
+    pub(super) async fn show_stop(&self) {
+        let field = ("stopping".to_owned(), Value::Int(1));
+        self.merge_row(&Fields::from([field])).await;
+    }
+
     pub(super) fn spec(command: &str) -> TaskSpec {
         TaskSpec {
             schema: 1,
@@ -238,6 +250,7 @@ impl Bench {
             task: name(task),
             attempt_no: Attempt::new(1),
             again: false,
+            survives_stop: false,
             body: TaskBody::Inline(spec),
         }
     }

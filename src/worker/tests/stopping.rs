@@ -73,6 +73,119 @@ async fn a_cancel_of_an_earlier_generation_stops_nothing() {
 }
 
 #[tokio::test]
+async fn a_stop_ends_the_running_tasks_but_those_that_survive_it() {
+    let bench = Bench::new().await;
+    let pid = bench.file("pid");
+    let long = format!("echo $$ > {}; sleep 1000", pid.display());
+    bench.send_task("a", &long).await;
+    let mut cleanup = bench.message("b", Bench::spec(&bench.waiting()));
+    cleanup.survives_stop = true;
+    bench.send(&cleanup).await;
+    let config = Config {
+        slots: 4,
+        ..Config::default()
+    };
+    let running = bench.start_with(&bench.store, config);
+    bench.until_started(1).await;
+    bench
+        .until(|| async { std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')) })
+        .await;
+    bench.show_stop().await;
+    let completions = bench.layout.completions();
+    bench
+        .until_later(|| async { bench.depth(completions).await == 1 })
+        .await;
+    let stopped = bench.posted().await.remove(0);
+    assert_eq!(
+        (stopped.task.as_str(), &stopped.report.outcome),
+        ("a", &Outcome::Cancelled(Generation::FIRST))
+    );
+    let pid = std::fs::read_to_string(&pid).unwrap();
+    assert!(!std::path::Path::new(&format!("/proc/{}", pid.trim())).exists());
+    bench.go();
+    let results = bench.results(running, 2).await;
+    assert_eq!(results[0].report.outcome, Outcome::Succeeded);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_cancel_during_a_stop_ends_what_survived_it() {
+    let bench = Bench::new().await;
+    bench.show_stop().await;
+    let mut cleanup = bench.message("a", Bench::spec(&bench.waiting()));
+    cleanup.survives_stop = true;
+    bench.send(&cleanup).await;
+    let running = bench.start();
+    bench.until_started(1).await;
+    bench.request_cancel().await;
+    let completions = bench.layout.completions();
+    bench
+        .until_later(|| async { bench.depth(completions).await == 1 })
+        .await;
+    let results = bench.results(running, 1).await;
+    assert_eq!(
+        results[0].report.outcome,
+        Outcome::Cancelled(Generation::FIRST)
+    );
+}
+
+#[tokio::test]
+async fn what_was_stopped_before_its_start_is_posted_and_never_starts() {
+    let bench = Bench::new().await;
+    bench.show_stop().await;
+    bench.send_task("a", &bench.waiting()).await;
+    let results = bench.results(bench.start(), 1).await;
+    assert_eq!(
+        results[0].report.outcome,
+        Outcome::Cancelled(Generation::FIRST)
+    );
+    assert_eq!((results[0].report.started_at, bench.starts()), (None, 0));
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_stop_of_an_earlier_generation_stops_nothing() {
+    let bench = Bench::new().await;
+    bench.show_stop().await;
+    let mut message = bench.message("a", Bench::spec("true"));
+    message.generation = Generation::new(2);
+    let mut row = bench.row();
+    row.generation = Generation::new(2);
+    bench.write_row(&row).await;
+    bench.send(&message).await;
+    let results = bench.results(bench.start(), 1).await;
+    assert_eq!(results[0].report.outcome, Outcome::Succeeded);
+}
+
+/// The row may show a stop later than the state has it: a second copy is judged by the state.
+#[tokio::test]
+async fn a_second_copy_is_not_started_after_a_stop_in_the_state() {
+    for survives_stop in [false, true] {
+        let bench = Bench::new().await;
+        let stop = StopAfter {
+            task: TaskIx::new(3),
+            grace_used_ms: 0,
+        };
+        bench.set_stopped("dddf", Some(stop)).await;
+        let mut message = bench.message("a", Bench::spec("true"));
+        message.again = true;
+        message.survives_stop = survives_stop;
+        bench.send(&message).await;
+        let running = bench.start();
+        let completions = bench.layout.completions();
+        bench
+            .until_later(|| async { bench.depth(completions).await == 1 })
+            .await;
+        let expected = if survives_stop {
+            Outcome::Succeeded
+        } else {
+            Outcome::Cancelled(Generation::FIRST)
+        };
+        assert_eq!(bench.results(running, 1).await[0].report.outcome, expected);
+    }
+}
+
+#[tokio::test]
 async fn the_cancel_flag_is_read_once_for_many_short_tasks() {
     let bench = Bench::new().await;
     let (store, meter) = Meter::wrap(bench.store.clone());
