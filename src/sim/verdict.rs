@@ -4,7 +4,7 @@ use super::reference::{Standing, end_of};
 use super::run::World;
 use super::workload::{Ending, Workload, queues};
 use crate::definition::WorkflowId;
-use crate::engine::{Attempt, FailureKind, Generation, Outcome, TaskState};
+use crate::engine::{Attempt, FailureKind, Generation, Outcome, Status, TaskState};
 use crate::protocol::{read_row, read_runtime};
 use crate::record::{IndexRecord, RuntimeRecord};
 
@@ -65,7 +65,8 @@ pub(super) fn flagged(world: &World) -> Vec<(WorkflowId, Generation)> {
 /// Checks the end.
 pub(super) async fn final_words(world: &World, flagged: &[(WorkflowId, Generation)]) {
     for of in flagged {
-        if !world.oracle.is_cancelled(of) {
+        // A stopped workflow may end before its leader has read the flag.
+        if !world.oracle.is_cancelled(of) && !world.oracle.is_stopped(of) {
             world
                 .oracle
                 .broken(format!("the cancel of {} is lost", of.0));
@@ -99,7 +100,9 @@ fn wrong_end(world: &World, workload: &Workload, state: &RuntimeRecord) -> Vec<S
     let states = state.task_states().expect("watched at each write");
     let mut wrong = Vec::new();
     let mut standings: Vec<(TaskState, Attempt)> = Vec::new();
-    let mut disturbed = world.oracle.was_cancelled(&workload.id);
+    // Who is stopped depends on who is first, and so does what a retry runs again.
+    let mut disturbed =
+        world.oracle.was_cancelled(&workload.id) || world.oracle.was_stopped(&workload.id);
     for (place, (task, ended)) in workload.definition.tasks.iter().zip(states).enumerate() {
         let mut details = state.tasks.iter();
         let detail = details.find(|detail| detail.place.at() == place);
@@ -128,6 +131,9 @@ fn wrong_end(world: &World, workload: &Workload, state: &RuntimeRecord) -> Vec<S
                 task.name, report.outcome
             ));
         }
+    }
+    if state.stop.is_some() && state.cancel.is_none() && state.status != Status::Failed {
+        wrong.push(format!("was stopped and is `{}`", state.status));
     }
     if disturbed {
         return wrong;

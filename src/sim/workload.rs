@@ -59,7 +59,7 @@ impl Workload {
                 max_parallelism: dice.chance(300).then_some(1 + number % 2),
                 result_policy: dice
                     .pick(&[ResultPolicy::AllSinksSucceed, ResultPolicy::AllTasksSucceed]),
-                on_failure: OnFailure::Continue,
+                on_failure: dice.pick(&[OnFailure::Continue, OnFailure::Cancel]),
                 env: BTreeMap::new(),
                 tasks,
             },
@@ -85,6 +85,12 @@ impl Workload {
             hostile: false,
             told: told.collect(),
         }
+    }
+
+    /// Whether a task runs also when a failure stops its workflow.
+    pub(super) fn survives_stop(&self, task: &TaskName) -> bool {
+        let mut tasks = self.definition.tasks.iter();
+        tasks.any(|found| found.name == *task && found.dep_policy.waits_for_any_end())
     }
 
     fn number(&self, task: &TaskName, attempt: u32, salt: u64) -> u64 {

@@ -55,12 +55,18 @@ impl Oracle {
                 &format!("{name} is sent by the fenced epoch {}", message.epoch),
             );
         }
-        let cancelled = inside.cancelled_at.get(&(id.clone(), message.generation));
+        if message.survives_stop != self.survives_stop(id, &message.task) {
+            self.note(inside, &format!("{name} does not say what a stop means"));
+        }
+        let of = (id.clone(), message.generation);
+        let stopped = inside.stopped_at.get(&of);
+        let stopped = stopped.filter(|_| !message.survives_stop);
+        let mut ended = inside.cancelled_at.get(&of).into_iter().chain(stopped);
         let broken_off = self.swarm.breaks_lease;
-        if cancelled.is_some_and(|at| sent.at > *at) && !broken_off {
+        if ended.any(|at| sent.at > *at) && !broken_off {
             self.note(
                 inside,
-                &format!("{name} is sent after its workflow was cancelled"),
+                &format!("{name} is sent after its workflow was cancelled or stopped"),
             );
         }
     }

@@ -3,7 +3,8 @@
 //! Invariants it watches (the clauses are those of `docs/protocol.md`):
 //! 1. Epochs, revisions, generations and attempts in states never go back; ended tasks change only with a new generation (P1, P12).
 //! 2. What is sent or started was issued by a stored state (P4); what is acknowledged is in a stored state (P6).
-//! 3. After the write that applies a cancel nothing of its generation is sent; after the flag and an interval nothing starts (P30).
+//! 3. After the write that applies a cancel nothing of its generation is sent; after the flag and an interval nothing starts (P30). The
+//!    same holds of a stop, but for the tasks that survive it (P17).
 //! 4. Nothing is sent or written by a leader after another was stored in the sentinel (P14), unless its lease was broken.
 //! 5. A claim that is live is taken by nobody (P19). A task message is deleted only when its end was posted or is old news (P21).
 //! 6. A row is final only after its state, and open before its state leaves a final one; it never goes back (P16).
@@ -49,6 +50,10 @@ struct Inside {
     issued: BTreeMap<AttemptKey, Generation>,
     /// When a state with a cancel was first stored.
     cancelled_at: BTreeMap<(WorkflowId, Generation), Duration>,
+    /// When a state with a stop was first stored.
+    stopped_at: BTreeMap<(WorkflowId, Generation), Duration>,
+    /// When a row was first stored that shows a stop.
+    stop_shown_at: BTreeMap<(WorkflowId, Generation), Duration>,
     /// When the flag was first stored.
     flagged_at: BTreeMap<(WorkflowId, Generation), Duration>,
     /// Every request that a stored state has answered.
@@ -129,6 +134,17 @@ impl Oracle {
         inside.cancelled_at.keys().any(|(of, _)| of == id)
     }
 
+    /// Whether a failure has stopped any generation.
+    pub(super) fn was_stopped(&self, id: &WorkflowId) -> bool {
+        let inside = hold(&self.inside);
+        inside.stopped_at.keys().any(|(of, _)| of == id)
+    }
+
+    /// Whether a failure has stopped this generation.
+    pub(super) fn is_stopped(&self, of: &(WorkflowId, Generation)) -> bool {
+        hold(&self.inside).stopped_at.contains_key(of)
+    }
+
     /// Whether a cancel of this generation was applied.
     pub(super) fn is_cancelled(&self, of: &(WorkflowId, Generation)) -> bool {
         hold(&self.inside).cancelled_at.contains_key(of)
@@ -155,6 +171,12 @@ impl Oracle {
     /// The newest state stored.
     pub(super) fn state(&self, id: &WorkflowId) -> Option<RuntimeRecord> {
         hold(&self.inside).states.get(id).cloned()
+    }
+
+    /// Whether a stop leaves the task alone.
+    fn survives_stop(&self, id: &WorkflowId, task: &TaskName) -> bool {
+        let mut workloads = self.workloads.iter();
+        workloads.any(|workload| workload.id == *id && workload.survives_stop(task))
     }
 
     fn place(&self, id: &WorkflowId, task: &TaskName) -> Option<TaskIx> {
@@ -184,12 +206,16 @@ impl Oracle {
         else {
             return self.note(&mut inside, &format!("{name} starts without being issued"));
         };
-        let flagged = inside.flagged_at.get(&(key.0.clone(), generation)).copied();
-        let late = flagged.is_some_and(|at| now > at + START_AFTER_FLAG_MAX);
+        let of = (key.0.clone(), generation);
+        let flagged = inside.flagged_at.get(&of);
+        let stopped = inside.stop_shown_at.get(&of);
+        let stopped = stopped.filter(|_| !self.survives_stop(&job.workflow_id, &job.task));
+        let mut told = flagged.into_iter().chain(stopped);
+        let late = told.any(|at| now > *at + START_AFTER_FLAG_MAX);
         if late && !self.swarm.pauses {
             self.note(
                 &mut inside,
-                &format!("{name} starts long after its workflow was cancelled"),
+                &format!("{name} starts long after its workflow was cancelled or stopped"),
             );
         }
         let running = inside.running.entry(key).or_default();

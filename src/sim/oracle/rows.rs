@@ -60,6 +60,14 @@ impl Oracle {
             inside.flagged_at.entry(of).or_insert(self.scheduler.now());
         }
         let mut wrong = Vec::new();
+        if let Some(stopping) = row.stopping {
+            let of = (id.clone(), stopping);
+            if !inside.stopped_at.contains_key(&of) {
+                wrong.push(format!("the row of {id} shows a stop that is not stored"));
+            }
+            let now = self.scheduler.now();
+            inside.stop_shown_at.entry(of).or_insert(now);
+        }
         if let Some(before) = inside.rows.get(&key) {
             let place = |row: &IndexRecord| (row.epoch, row.revision);
             if place(&row) < place(before) || row.revision < before.revision {
@@ -71,6 +79,9 @@ impl Oracle {
             }
             if before.cancel_requested > row.cancel_requested {
                 wrong.push(format!("the row of {id} loses its cancel"));
+            }
+            if before.stopping > row.stopping {
+                wrong.push(format!("the row of {id} loses its stop"));
             }
         }
         let state = inside.states.get(&id);

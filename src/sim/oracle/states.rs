@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::{Inside, Oracle, Sent, standing};
+use crate::definition::OnFailure;
 use crate::engine::{Outcome, TaskIx, TaskState};
 use crate::protocol::Layout;
 use crate::record::{RuntimeRecord, SentinelRecord, decode};
@@ -83,7 +84,18 @@ impl Oracle {
         }
         if record.cancel.is_some() {
             let of = (id.clone(), record.generation);
+            // A client shows its request in the row before it sends it.
+            if !inside.flagged_at.contains_key(&of) {
+                self.note(
+                    inside,
+                    &format!("{id} is cancelled, and nobody asked for it"),
+                );
+            }
             inside.cancelled_at.entry(of).or_insert(now);
+        }
+        if record.stop.is_some() {
+            let of = (id.clone(), record.generation);
+            inside.stopped_at.entry(of).or_insert(now);
         }
         let answered = record.control_results.iter();
         inside
@@ -109,6 +121,9 @@ impl Oracle {
                 "is `{}`, its tasks are `{}`",
                 new.status, new.states
             ));
+        }
+        if let Some(what) = self.wrong_stop(new) {
+            wrong.push(what);
         }
         let Some(old) = old else { return wrong };
         if (new.epoch, new.control_seq) < (old.epoch, old.control_seq) || new.epoch < old.epoch {
@@ -172,6 +187,31 @@ impl Oracle {
             }
         }
         wrong
+    }
+}
+
+impl Oracle {
+    /// What is wrong with a state after a failure, where that is to stop the rest.
+    fn wrong_stop(&self, state: &RuntimeRecord) -> Option<String> {
+        let mut workloads = self.workloads.iter();
+        let workload = workloads.find(|found| found.id == state.workflow_id)?;
+        let definition = &workload.definition;
+        let states = state.task_states().ok()?;
+        let failed = states.contains(&TaskState::Failed);
+        let called_for = failed && definition.on_failure == OnFailure::Cancel;
+        // After a cancel there is nothing to stop; a stop before it stays.
+        if state.stop.is_some() != called_for && (state.stop.is_some() || state.cancel.is_none()) {
+            return Some(format!(
+                "its stop is {:?}, its tasks are `{}`",
+                state.stop, state.states
+            ));
+        }
+        let to_be_sent = |state: TaskState| matches!(state, TaskState::Pending | TaskState::Ready);
+        let mut tasks = definition.tasks.iter().zip(states);
+        let left =
+            tasks.find(|(task, state)| to_be_sent(*state) && !task.dep_policy.waits_for_any_end());
+        let (task, _) = left.filter(|_| state.stop.is_some())?;
+        Some(format!("a stop leaves `{}` to be sent", task.name))
     }
 }
 
