@@ -156,8 +156,10 @@ fn a_coordinator_paused_beyond_its_lease_changes_nothing_when_it_wakes() {
         .iter()
         .filter(|seen| seen.at > woken && is_write(seen))
         .collect();
-    // Asking for the lease is no write of anything.
-    for seen in late {
+    // A receive may have been past its check of the lease when the pause began. Asking for the lease is no write of anything.
+    let received = late.iter().filter(|seen| seen.kind == Kind::GetMessages);
+    assert!(received.count() <= 1, "{late:?}");
+    for seen in late.iter().filter(|seen| seen.kind != Kind::GetMessages) {
         let of_lease = matches!(seen.kind, Kind::RenewLease | Kind::AcquireLease);
         assert!(of_lease && seen.status == Some(409), "{seen:?}");
     }

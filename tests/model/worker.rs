@@ -197,7 +197,8 @@ impl Model {
         let before = state.claims[task].filter(|claim| claim.attempt == attempt);
         let starts = match (job.own, before) {
             (Own::Yes, Some(claim)) => claim.starts,
-            (_, Some(claim)) => claim.starts + 1,
+            // More than too many is not told apart.
+            (_, Some(claim)) => (claim.starts + 1).min(STARTS_MAX + 1),
             (_, None) => 1,
         };
         to.claims[task] = Some(Claim {

@@ -110,7 +110,8 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     /// Resets connections.
-    runtime: Runtime,
+    /// For what only a socket of tokio can do.
+    runtime: Mutex<Option<Runtime>>,
 }
 
 /// A running proxy.
@@ -129,13 +130,14 @@ impl std::fmt::Debug for Proxy {
 impl Proxy {
     /// A proxy before `azurite` that breaks nothing yet.
     pub(crate) fn before(azurite: &Azurite) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .unwrap();
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
-            runtime: tokio::runtime::Builder::new_current_thread()
-                .enable_io()
-                .build()
-                .unwrap(),
+            runtime: Mutex::new(Some(runtime)),
         });
         let Endpoints { blob, queue, table } = &azurite.endpoints;
         let mut addresses = Vec::new();
@@ -260,6 +262,10 @@ impl Drop for Proxy {
         state.rules.clear();
         drop(state);
         self.shared.changed.notify_all();
+        // The test may run within another runtime, where none may be waited for.
+        if let Some(runtime) = self.shared.runtime.lock().unwrap().take() {
+            runtime.shutdown_background();
+        }
         for port in self.ports {
             // Wakes the listener, which then sees that all is over.
             drop(TcpStream::connect(port));
@@ -332,7 +338,9 @@ impl Shared {
     /// Ends a connection by a reset.
     fn reset(&self, stream: TcpStream) {
         stream.set_nonblocking(true).unwrap();
-        let _guard = self.runtime.enter();
+        let runtime = self.runtime.lock().unwrap();
+        let Some(runtime) = &*runtime else { return };
+        let _guard = runtime.enter();
         let stream = tokio::net::TcpStream::from_std(stream).unwrap();
         stream.set_zero_linger().unwrap();
     }
