@@ -10,7 +10,11 @@ use super::run::World;
 use super::wire;
 use super::workload::Workload;
 use crate::client::{Answer, Client, ClientError};
+use crate::definition::WorkflowId;
 use crate::protocol::break_lease;
+
+/// How long a person looks at a workflow, waiting for its end.
+const LOOKS_FOR: Duration = Duration::from_secs(120);
 
 /// Bad luck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +24,7 @@ enum Blow {
     Stop,
     Cut,
     Outage,
+    Hang,
     Jump,
     BreakLease,
     Garbage,
@@ -34,6 +39,7 @@ pub(super) async fn strike(world: Arc<World>) {
         (swarm.stops, Blow::Stop),
         (swarm.cuts, Blow::Cut),
         (swarm.outages, Blow::Outage),
+        (swarm.hangs, Blow::Hang),
         (swarm.wrong_clocks, Blow::Jump),
         (swarm.breaks_lease, Blow::BreakLease),
         (swarm.garbage, Blow::Garbage),
@@ -74,12 +80,17 @@ async fn deal(world: &Arc<World>, blow: Blow) {
         Blow::Pause => {
             world.scheduler.pause(process.id);
             let length = world.roll(|dice| dice.millis(500, 120_000));
-            let (world, id) = (Arc::clone(world), process.id);
+            // To a clock that stood still with the process no time has passed.
+            let stood_still = world.roll(|dice| dice.chance(500));
+            let (world, process) = (Arc::clone(world), process.clone());
             let env = world.operator.env();
             world.operator.clone().start("resume", async move {
                 env.sleep(length).await;
                 world.event("resume");
-                world.scheduler.resume(id);
+                if stood_still {
+                    process.turn_back(length);
+                }
+                world.scheduler.resume(process.id);
             });
         }
         Blow::Stop => world.servers[server].stop(),
@@ -90,6 +101,10 @@ async fn deal(world: &Arc<World>, blow: Blow) {
         Blow::Outage => {
             let length = world.roll(|dice| dice.millis(1000, 70_000));
             world.network.faults.outage(now + length);
+        }
+        Blow::Hang => {
+            let length = world.roll(|dice| dice.millis(1000, 150_000));
+            world.network.faults.hang(now + length);
         }
         Blow::Jump => {
             let millis = world.roll(|dice| dice.pick(&[-3_600_000, -61_000, 0, 45_000, 600_000]));
@@ -155,27 +170,48 @@ pub(super) async fn follow(world: Arc<World>, number: usize) {
         if world.is_calm() {
             return;
         }
-        let id = workload.id.clone();
-        let wait = Duration::from_secs(5);
+        // People look first, and then ask for what can be had.
         if world.roll(|dice| dice.chance(400)) {
-            let asked = ask(&world, &person, |client| async move {
-                client.cancel(&id, wait).await
-            });
-            let answer = asked.await;
-            world.event(&format!("cancel of {}: {answer:?}", workload.id));
-            let applied = matches!(answer, Some(Ok(Answer::Applied)));
-            if applied && !world.oracle.was_cancelled(&workload.id) {
-                world
-                    .oracle
-                    .broken(format!("a cancel of {} is said to be applied", workload.id));
+            let is_final = || {
+                let state = world.oracle.state(&workload.id);
+                state.is_some_and(|state| state.status.is_final())
+            };
+            let until = world.scheduler.now() + LOOKS_FOR;
+            while !is_final() && world.scheduler.now() < until && !world.is_calm() {
+                env.sleep(Duration::from_millis(500)).await;
             }
-        } else {
-            let asked = ask(&world, &person, |client| async move {
-                client.retry(&id, wait).await
-            });
-            let answer = asked.await;
-            world.event(&format!("retry of {}: {answer:?}", workload.id));
         }
+        if world.roll(|dice| dice.chance(300)) {
+            // Several people at once, none of whom waits for the others or for an answer.
+            let count = world.roll(|dice| 2 + dice.below(3));
+            let asked = (0..count).map(|_| request(&world, &person, &workload.id, Duration::ZERO));
+            futures::future::join_all(asked).await;
+        } else {
+            request(&world, &person, &workload.id, Duration::from_secs(5)).await;
+        }
+    }
+}
+
+/// Asks for a cancel or a retry.
+async fn request(world: &Arc<World>, person: &Process, id: &WorkflowId, wait: Duration) {
+    let of = id.clone();
+    if world.roll(|dice| dice.chance(400)) {
+        let asked = ask(world, person, |client| async move {
+            client.cancel(&of, wait).await
+        });
+        let answer = asked.await;
+        world.event(&format!("cancel of {id}: {answer:?}"));
+        let applied = matches!(answer, Some(Ok(Answer::Applied)));
+        if applied && !world.oracle.was_cancelled(id) {
+            let what = format!("a cancel of {id} is said to be applied");
+            world.oracle.broken(what);
+        }
+    } else {
+        let asked = ask(world, person, |client| async move {
+            client.retry(&of, wait).await
+        });
+        let answer = asked.await;
+        world.event(&format!("retry of {id}: {answer:?}"));
     }
 }
 

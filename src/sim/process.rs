@@ -62,6 +62,12 @@ impl Process {
         self.skew.store(millis, Ordering::SeqCst);
     }
 
+    /// Turns its wall clock back.
+    pub(super) fn turn_back(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.skew.fetch_sub(millis, Ordering::SeqCst);
+    }
+
     /// What its code is given.
     pub(super) fn env(&self) -> Env {
         let this = Arc::new(self.clone());

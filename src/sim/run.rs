@@ -12,7 +12,7 @@ use super::process::Process;
 use super::scheduler::{Scheduler, hold};
 use super::servers::{Role, Server, keep_alive};
 use super::trace::Trace;
-use super::verdict::{Progress, final_words};
+use super::verdict::{Progress, final_words, lose_rows};
 use super::wire::Network;
 use super::workload::{Workload, queues};
 use crate::protocol::Layout;
@@ -277,4 +277,9 @@ async fn phases(world: Arc<World>) {
         }
     }
     final_words(&world, &flagged.unwrap_or_default()).await;
+    let loses_rows = world.roll(|dice| dice.chance(250));
+    if loses_rows && !world.oracle.is_broken() {
+        world.event("all rows are lost");
+        lose_rows(&world).await;
+    }
 }

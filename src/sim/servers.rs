@@ -61,6 +61,7 @@ pub(super) async fn keep_alive(world: Arc<World>, server: Arc<Server>) {
         // Killed, it tells nothing.
         let how = ended.await.unwrap_or_else(|_killed| "killed".to_owned());
         world.event(&format!("{} ended: {how}", server.process.name));
+        world.oracle.life_over(server.process.id);
         let pause = world.roll(|dice| dice.millis(50, 9000));
         world.operator.env().sleep(pause).await;
     }

@@ -1,12 +1,18 @@
 //! What must hold at the end of a run: every workflow final, every queue empty, rows as states say, ends as the reference says.
 
+use std::time::Duration;
+
 use super::reference::{Standing, end_of};
 use super::run::World;
+use super::servers::Role;
 use super::workload::{Ending, Workload, queues};
 use crate::definition::WorkflowId;
 use crate::engine::{Attempt, FailureKind, Generation, Outcome, Status, TaskState};
 use crate::protocol::{read_row, read_runtime};
 use crate::record::{IndexRecord, RuntimeRecord};
+
+/// A stopped leader is followed by another at once, which looks for lost rows first.
+const REBUILT_WITHIN: Duration = Duration::from_secs(120);
 
 /// How far a run is.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -80,6 +86,12 @@ pub(super) async fn final_words(world: &World, flagged: &[(WorkflowId, Generatio
             world.oracle.broken(format!("{id} has no readable state"));
             continue;
         };
+        // A claim outlives its message where the request to remove it was lost, or one to write it landed late (P21).
+        let left = world.oracle.claims_left(id);
+        if left > 0 && world.swarm.has_whole_network() {
+            let what = format!("{id} has ended, but {left} claims are left");
+            world.oracle.broken(what);
+        }
         for wrong in wrong_end(world, workload, &state) {
             world.oracle.broken(format!("{id}: {wrong}"));
         }
@@ -94,6 +106,37 @@ pub(super) async fn final_words(world: &World, flagged: &[(WorkflowId, Generatio
                 .broken(format!("{id} has no final row: {other:?}")),
         }
     }
+}
+
+/// Loses all rows: the next leader makes them again, and they show what they showed (P16).
+pub(super) async fn lose_rows(world: &World) {
+    let rows = &world.network.store.rows;
+    let table = world.layout.index();
+    for workload in world.workloads.iter() {
+        let key = world.layout.done_row(&workload.id);
+        let row = rows.get(table, &key).await;
+        let row = row.expect("the store itself has no faults");
+        let row = row.expect("looked at a moment ago");
+        let deleted = rows.delete(table, &key, &row.etag).await;
+        deleted.expect("the store itself has no faults");
+    }
+    world.oracle.rows_lost();
+    for server in &world.servers {
+        if server.role == Role::Coordinator {
+            server.stop();
+        }
+    }
+    let env = world.operator.env();
+    let until = world.scheduler.now() + REBUILT_WITHIN;
+    let shown = |workload: &Workload| world.oracle.is_shown_final(&workload.id);
+    while !world.workloads.iter().all(shown) {
+        env.sleep(Duration::from_secs(1)).await;
+        if world.scheduler.now() > until {
+            world.oracle.broken("lost rows are not made again");
+            return;
+        }
+    }
+    final_words(world, &[]).await;
 }
 
 fn wrong_end(world: &World, workload: &Workload, state: &RuntimeRecord) -> Vec<String> {

@@ -148,7 +148,11 @@ impl Wire {
         let carry = Carry {
             store: self.network.store.clone(),
             oracle: Arc::clone(&self.network.oracle),
-            sent: Sent { at },
+            sent: Sent {
+                at,
+                by: self.client.id,
+                is_answered: fate.is_answered(),
+            },
             fate,
         };
         self.network.service.start("request", async move {
@@ -277,8 +281,10 @@ impl Queues for Wire {
         self.call(Op::QueueSend, queue, move |carry| async move {
             let delay = delay + carry.fate.delayed;
             let queues = carry.store.queues;
-            queues.send(&q, &body, delay).await?;
-            carry.oracle.message_sent(carry.sent, &q, &body);
+            if !(carry.fate.vanishes && carry.oracle.is_task_queue(&q)) {
+                queues.send(&q, &body, delay).await?;
+            }
+            carry.oracle.message_sent(carry.sent, &q, &body, delay);
             if let Some(later) = carry.fate.doubled {
                 queues.send(&q, &body, later).await?;
             }
@@ -293,7 +299,7 @@ impl Queues for Wire {
             let hidden = (visibility / carry.fate.sooner).max(Duration::from_secs(1));
             let messages = carry.store.queues.receive(&q, max, hidden).await?;
             for message in &messages {
-                carry.oracle.message_received(&q, message);
+                carry.oracle.message_received(carry.sent, &q, message);
             }
             Ok(messages)
         })

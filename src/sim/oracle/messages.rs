@@ -1,7 +1,8 @@
 //! What is watched at every message that is put or deleted.
 
-use super::{Inside, Oracle, Sent, standing};
-use crate::engine::Output;
+use std::time::Duration;
+
+use super::{AttemptKey, Inside, Oracle, Sent, standing};
 use crate::record::{
     CompletionRecord, CompletionResult, ControlAction, ControlRecord, TaskMessage, decode_message,
 };
@@ -9,20 +10,40 @@ use crate::sim::scheduler::hold;
 use crate::sim::workload::queues;
 use crate::store::{Message, Queue, Receipt};
 
+/// A leader may take what it has sent for lost after so long (P26).
+const LOST_DISPATCH_THRESHOLD: Duration = Duration::from_secs(250);
+/// How long a received completion is hidden, with some room.
+const COMPLETION_HIDDEN: Duration = Duration::from_secs(65);
+
 impl Oracle {
-    fn is_task_queue(&self, queue: &Queue) -> bool {
+    /// Whether it is a queue of tasks.
+    pub(in crate::sim) fn is_task_queue(&self, queue: &Queue) -> bool {
         queues()
             .iter()
             .any(|name| self.layout.task_queue(name) == *queue)
     }
 
     /// A message was put.
-    pub(in crate::sim) fn message_sent(&self, sent: Sent, queue: &Queue, body: &str) {
+    pub(in crate::sim) fn message_sent(
+        &self,
+        sent: Sent,
+        queue: &Queue,
+        body: &str,
+        delay: Duration,
+    ) {
         let mut inside = hold(&self.inside);
         if queue == self.layout.completions() {
             if let Ok(record) = decode_message::<CompletionRecord>(body) {
                 for result in &record.results {
-                    self.result_posted(&mut inside, result);
+                    self.result_posted(&mut inside, sent, result);
+                    let key = self.key(&result.workflow_id, &result.task, result.attempt_no);
+                    if let Some(key) = key {
+                        let visible = self.scheduler.now() + delay;
+                        inside.arrived.entry(key).or_insert(visible);
+                    }
+                }
+                if let Some(asked) = record.control {
+                    inside.asked.insert(asked.request_id, asked);
                 }
             }
         } else if self.is_task_queue(queue) {
@@ -44,8 +65,12 @@ impl Oracle {
     fn task_sent(&self, inside: &mut Inside, sent: Sent, message: &TaskMessage) {
         let id = &message.workflow_id;
         let name = format!("{id}/{}/{}", message.task, message.attempt_no);
+        let mark = if message.again { " again" } else { "" };
+        let what = format!("{name} is sent{mark} in epoch {}", message.epoch);
+        let now = self.scheduler.now();
+        self.scheduler.trace.event(now, "QUEUES", &what);
         let key = self.key(id, &message.task, message.attempt_no);
-        let issued = key.and_then(|key| inside.issued.get(&key));
+        let issued = key.as_ref().and_then(|key| inside.issued.get(key));
         if issued != Some(&message.generation) {
             self.note(inside, &format!("{name} is sent before it is stored"));
         }
@@ -69,32 +94,75 @@ impl Oracle {
                 &format!("{name} is sent after its workflow was cancelled or stopped"),
             );
         }
+        let Some(key) = key else { return };
+        for wrong in self.wrong_sending(inside, sent, &key, message) {
+            self.note(inside, &format!("{name} {wrong}"));
+        }
     }
 
-    fn result_posted(&self, inside: &mut Inside, result: &CompletionResult) {
-        let id = &result.workflow_id;
-        if let Some(Output::Blob(_)) = result.report.output {
-            let token = &result.report.token;
-            let execution =
-                self.layout
-                    .execution(id, result.run_id, &result.task, result.attempt_no, token);
-            if !inside.outputs.contains(execution.output().name()) {
-                self.note(
-                    inside,
-                    &format!("{id}/{} is posted before its output is stored", result.task),
-                );
-            }
+    /// What is wrong with a sending in view of those before, and of what its leader must have done first.
+    fn wrong_sending(
+        &self,
+        inside: &mut Inside,
+        sent: Sent,
+        key: &AttemptKey,
+        message: &TaskMessage,
+    ) -> Vec<&'static str> {
+        let mut wrong = Vec::new();
+        if !message.again && !inside.unmarked.insert(key.clone()) {
+            wrong.push("is sent again without the mark");
         }
-        if let Some(key) = self.key(id, &result.task, result.attempt_no) {
-            inside.posted.insert(key);
+        let now = self.scheduler.now();
+        let by = (key.clone(), message.epoch);
+        let known = inside.known_sent.get(&by);
+        if known.is_some_and(|at| sent.at > *at && now < *at + LOST_DISPATCH_THRESHOLD) {
+            wrong.push("is sent again by a leader that knows of its sending");
         }
+        if sent.is_answered && !self.swarm.pauses {
+            inside.known_sent.insert(by, now);
+        }
+        if self.swarm.breaks_lease {
+            return wrong;
+        }
+        let shown = inside.row_places.get(&key.0);
+        let mut shown = shown.into_iter().flatten();
+        if !shown.any(|(_, _, epoch)| *epoch >= message.epoch) {
+            wrong.push("is sent before its row shows the leader");
+        }
+        let began = match inside.leader {
+            Some((epoch, _, since)) if epoch == message.epoch => since,
+            _ => return wrong,
+        };
+        let waited = inside.arrived.get(key).is_some_and(|at| *at < began);
+        let seen = inside.seen.get(key);
+        let is_seen = seen.is_some_and(|at| *at + COMPLETION_HIDDEN >= began);
+        if waited && !is_seen {
+            wrong.push("is sent while its end waits to be received");
+        }
+        wrong
     }
 
     /// A message was received.
-    pub(in crate::sim) fn message_received(&self, queue: &Queue, message: &Message) {
+    pub(in crate::sim) fn message_received(&self, sent: Sent, queue: &Queue, message: &Message) {
         let key = (queue.clone(), message.receipt.message_id.clone());
         let mut inside = hold(&self.inside);
         inside.bodies.insert(key, message.body.clone());
+        if self.is_task_queue(queue) {
+            if let Ok(task) = decode_message(&message.body) {
+                self.task_received(&mut inside, sent, message, &task);
+            }
+        } else if queue == self.layout.completions() {
+            let Ok(record) = decode_message::<CompletionRecord>(&message.body) else {
+                return;
+            };
+            let now = self.scheduler.now();
+            for result in &record.results {
+                let key = self.key(&result.workflow_id, &result.task, result.attempt_no);
+                if let Some(key) = key {
+                    inside.seen.insert(key, now);
+                }
+            }
+        }
     }
 
     /// A message was deleted.

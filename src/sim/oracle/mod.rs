@@ -2,13 +2,20 @@
 //!
 //! Invariants it watches (the clauses are those of `docs/protocol.md`):
 //! 1. Epochs, revisions, generations and attempts in states never go back; ended tasks change only with a new generation (P1, P12).
-//! 2. What is sent or started was issued by a stored state (P4); what is acknowledged is in a stored state (P6).
+//! 2. What is sent or started was issued by a stored state (P4); what is acknowledged is in a stored state (P6). An attempt is sent
+//!    unmarked at most once, and not again by a leader that knows of its sending (P8, P18); not before the row shows its leader, nor
+//!    before an end that waits is received (P12).
 //! 3. After the write that applies a cancel nothing of its generation is sent; after the flag and an interval nothing starts (P30). The
 //!    same holds of a stop, but for the tasks that survive it (P17).
 //! 4. Nothing is sent or written by a leader after another was stored in the sentinel (P14), unless its lease was broken.
-//! 5. A claim that is live is taken by nobody (P19). A task message is deleted only when its end was posted or is old news (P21).
-//! 6. A row is final only after its state, and open before its state leaves a final one; it never goes back (P16).
+//! 5. A claim that is live is taken by nobody (P19), and who has lost its claim neither runs nor posts (P20). A suspect starts under a
+//!    claim only, and never after its end (P18). Starts are counted (P23). A task message is deleted only when its end was posted or is
+//!    old news (P21).
+//! 6. A row is final only after its state, and open before its state leaves a final one; it never goes back (P16), nor loses a
+//!    flag (P17).
+//! 7. A request is applied once, to what its asker saw (P29).
 
+mod executions;
 mod messages;
 mod rows;
 mod states;
@@ -25,17 +32,15 @@ use super::workload::Workload;
 use crate::definition::{TaskName, WorkflowId};
 use crate::engine::{Attempt, Generation, TaskIx, TaskState};
 use crate::protocol::Layout;
-use crate::record::{ClaimRecord, Epoch, IndexRecord, RuntimeRecord};
+use crate::record::{ControlRecord, Epoch, IndexRecord, RuntimeRecord};
 use crate::store::{Queue, RowKey};
-use crate::worker::Job;
 
-/// A flag is seen by workers within their interval (30 s); a request may take its time-out, a few of them in a row.
-const START_AFTER_FLAG_MAX: Duration = Duration::from_secs(75);
-
-/// When a request was sent.
+/// When a request was sent, by whom, and whether the sender learns that it was carried out.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
     pub(super) at: Duration,
+    pub(super) by: ProcessId,
+    pub(super) is_answered: bool,
 }
 
 /// One attempt of one task.
@@ -61,13 +66,22 @@ struct Inside {
     /// The leader in the sentinel, and since when.
     leader: Option<(Epoch, Option<Uuid>, Duration)>,
     rows: BTreeMap<RowKey, IndexRecord>,
-    claims: BTreeMap<RowKey, (ClaimRecord, Duration)>,
+    /// Generations and epochs that rows have shown, and since when.
+    row_places: BTreeMap<WorkflowId, Vec<(Duration, Generation, Epoch)>>,
+    executions: executions::Executions,
+    /// Attempts that were sent without the mark `again`.
+    unmarked: BTreeSet<AttemptKey>,
+    /// Attempts whose sending its leader knows of, and when that was.
+    known_sent: BTreeMap<(AttemptKey, Epoch), Duration>,
+    /// From when on an end of the attempt can be received, and when one was received last.
+    arrived: BTreeMap<AttemptKey, Duration>,
+    seen: BTreeMap<AttemptKey, Duration>,
+    /// Requests by their names.
+    asked: BTreeMap<Uuid, ControlRecord>,
     bodies: BTreeMap<(Queue, String), String>,
     poisoned: BTreeSet<String>,
     posted: BTreeSet<AttemptKey>,
     outputs: BTreeSet<String>,
-    tokens: BTreeSet<String>,
-    running: BTreeMap<AttemptKey, BTreeSet<String>>,
     starts: u64,
     poison_tasks: u64,
 }
@@ -188,50 +202,6 @@ impl Oracle {
 
     fn key(&self, id: &WorkflowId, task: &TaskName, attempt: Attempt) -> Option<AttemptKey> {
         Some((id.clone(), self.place(id, task)?, attempt))
-    }
-
-    /// A job begins.
-    pub(super) fn execution_started(&self, by: ProcessId, job: &Job) {
-        let now = self.scheduler.now();
-        let name = format!("{}/{}/{}", job.workflow_id, job.task, job.attempt);
-        self.scheduler
-            .trace
-            .event(now, "EXECUTOR", &format!("start {name} on {}", by.0));
-        let mut inside = hold(&self.inside);
-        inside.starts += 1;
-        inside.tokens.insert(job.token.to_string());
-        let key = self.key(&job.workflow_id, &job.task, job.attempt);
-        let Some((key, generation)) =
-            key.and_then(|key| inside.issued.get(&key).map(|at| (key.clone(), *at)))
-        else {
-            return self.note(&mut inside, &format!("{name} starts without being issued"));
-        };
-        let of = (key.0.clone(), generation);
-        let flagged = inside.flagged_at.get(&of);
-        let stopped = inside.stop_shown_at.get(&of);
-        let stopped = stopped.filter(|_| !self.survives_stop(&job.workflow_id, &job.task));
-        let mut told = flagged.into_iter().chain(stopped);
-        let late = told.any(|at| now > *at + START_AFTER_FLAG_MAX);
-        if late && !self.swarm.pauses {
-            self.note(
-                &mut inside,
-                &format!("{name} starts long after its workflow was cancelled or stopped"),
-            );
-        }
-        let running = inside.running.entry(key).or_default();
-        running.insert(job.token.to_string());
-        if running.len() > 1 && self.swarm.forbids_overlap() {
-            self.note(&mut inside, &format!("{name} runs twice at once"));
-        }
-    }
-
-    /// A job has ended, or its worker has died.
-    pub(super) fn execution_ended(&self, job: &Job) {
-        let mut inside = hold(&self.inside);
-        let key = self.key(&job.workflow_id, &job.task, job.attempt);
-        if let Some(running) = key.and_then(|key| inside.running.get_mut(&key)) {
-            running.remove(&job.token.to_string());
-        }
     }
 }
 

@@ -1,10 +1,8 @@
 //! What is watched at every row that is written or deleted.
 
-use std::time::Duration;
-
 use super::{Inside, Oracle, Sent};
-use crate::protocol::{CLAIM_SLACK, Layout, found, found_claim};
-use crate::record::{ClaimRecord, IndexRecord};
+use crate::protocol::{Layout, found, found_claim};
+use crate::record::IndexRecord;
 use crate::sim::scheduler::hold;
 use crate::store::{Row, RowKey, Table};
 
@@ -31,26 +29,32 @@ impl Oracle {
     pub(in crate::sim) fn row_deleted(&self, table: &Table, key: &RowKey) {
         let mut inside = hold(&self.inside);
         if table == self.layout.claims() {
-            inside.claims.remove(key);
+            Self::claim_deleted(&mut inside, key);
         } else if table == self.layout.index() {
-            inside.rows.remove(key);
+            let Some(gone) = inside.rows.remove(key) else {
+                return;
+            };
+            let id = &gone.workflow_id;
+            let left = [self.layout.open_row(id), self.layout.done_row(id)];
+            let mut left = left.iter().filter_map(|key| inside.rows.get(key));
+            let flags = |row: &IndexRecord| (row.cancel_requested, row.stopping);
+            let is_kept = |row: &IndexRecord| {
+                row.run_id != gone.run_id
+                    || (flags(row).0 >= flags(&gone).0 && flags(row).1 >= flags(&gone).1)
+            };
+            if !left.any(is_kept) {
+                self.note(
+                    &mut inside,
+                    &format!("the row of {id} is gone, and its flags"),
+                );
+            }
         }
     }
 
-    fn claim_written(&self, inside: &mut Inside, key: RowKey, claim: ClaimRecord) {
-        let now = self.scheduler.now();
-        if let Some((held, at)) = inside.claims.get(&key) {
-            let life = Duration::from_secs(held.visibility_s.into()) + CLAIM_SLACK;
-            let is_live = !held.freed && now < *at + life;
-            if is_live && held.attempt_no == claim.attempt_no && held.token != claim.token {
-                let what = format!(
-                    "the live claim on {}/{} is taken",
-                    held.workflow_id, held.task
-                );
-                self.note(inside, &what);
-            }
-        }
-        inside.claims.insert(key, (claim, now));
+    /// All rows were deleted, by nobody who is watched.
+    pub(in crate::sim) fn rows_lost(&self) {
+        let mut inside = hold(&self.inside);
+        inside.rows.clear();
     }
 
     fn index_written(&self, inside: &mut Inside, sent: Sent, key: RowKey, row: IndexRecord) {
@@ -77,7 +81,7 @@ impl Oracle {
                     place(&row)
                 ));
             }
-            if before.cancel_requested > row.cancel_requested {
+            if before.cancel_requested > row.cancel_requested || before.stopping > row.stopping {
                 wrong.push(format!("the row of {id} loses its cancel"));
             }
             if before.stopping > row.stopping {
@@ -101,6 +105,10 @@ impl Oracle {
         for what in wrong {
             self.note(inside, &what);
         }
+        let now = self.scheduler.now();
+        let places = inside.row_places.entry(id).or_default();
+        places.push((now, row.generation, row.epoch));
+        places.dedup_by_key(|(_, generation, epoch)| (*generation, *epoch));
         inside.rows.insert(key, row);
     }
 }

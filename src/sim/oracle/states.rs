@@ -6,7 +6,7 @@ use super::{Inside, Oracle, Sent, standing};
 use crate::definition::OnFailure;
 use crate::engine::{Outcome, TaskIx, TaskState};
 use crate::protocol::Layout;
-use crate::record::{RuntimeRecord, SentinelRecord, decode};
+use crate::record::{ControlAction, RuntimeRecord, SentinelRecord, decode};
 use crate::sim::scheduler::hold;
 use crate::store::BlobPath;
 
@@ -126,6 +126,7 @@ impl Oracle {
             wrong.push(what);
         }
         let Some(old) = old else { return wrong };
+        wrong.extend(wrong_answers(inside, old, new));
         if (new.epoch, new.control_seq) < (old.epoch, old.control_seq) || new.epoch < old.epoch {
             wrong.push(format!(
                 "its epoch goes from {} to {}",
@@ -177,9 +178,22 @@ impl Oracle {
             if failures > task.num_retries + 1 {
                 wrong.push(format!("`{}` has failed {failures} times", task.name));
             }
+            if let Some(told) = report(new, place).filter(|_| !stays) {
+                // The report of an attempt that is tried again stands beside the next.
+                let key = |attempt| (new.workflow_id.clone(), place, attempt);
+                let of = inside.executions.tokens.get(&told.token);
+                let is_next = report(old, place) != Some(told);
+                if is_next && of.is_some_and(|of| *of != key(before.1)) {
+                    wrong.push(format!(
+                        "`{}` gets the report of another attempt",
+                        task.name
+                    ));
+                }
+            }
             let won = after.0 == TaskState::Completed && !stays;
             let token = report(new, place).filter(|report| report.outcome == Outcome::Succeeded);
-            if won && !token.is_some_and(|report| inside.tokens.contains(&report.token)) {
+            let started = &inside.executions.started;
+            if won && !token.is_some_and(|report| started.contains_key(&report.token)) {
                 wrong.push(format!(
                     "`{}` is completed, but no such execution was started",
                     task.name
@@ -221,4 +235,62 @@ fn detail(state: &RuntimeRecord, place: TaskIx) -> Option<&crate::record::TaskDe
 
 fn report(state: &RuntimeRecord, place: TaskIx) -> Option<&crate::engine::AttemptReport> {
     detail(state, place)?.report.as_deref()
+}
+
+/// What is wrong with the requests answered in a step.
+fn wrong_answers(inside: &Inside, old: &RuntimeRecord, new: &RuntimeRecord) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut seq = old.control_seq;
+    let is_old = |id| {
+        old.control_results
+            .iter()
+            .any(|result| result.request_id == id)
+    };
+    for result in &new.control_results {
+        if is_old(result.request_id) {
+            continue;
+        }
+        let word = result.action.word();
+        if inside.answered.contains(&result.request_id) && result.refused.is_none() {
+            wrong.push(format!("a {word} is applied that was answered before"));
+        }
+        if result.refused.is_some() {
+            continue;
+        }
+        match inside.asked.get(&result.request_id) {
+            None => wrong.push(format!("a {word} is applied that nobody asked for")),
+            Some(asked) => {
+                let fits = match result.action {
+                    ControlAction::Retry => {
+                        asked.control_seq == seq && asked.generation == old.generation
+                    }
+                    ControlAction::Cancel => asked.generation == new.generation,
+                    ControlAction::Submit | ControlAction::Purge => true,
+                };
+                if !fits {
+                    wrong.push(format!(
+                        "a {word} is applied to what its asker has not seen"
+                    ));
+                }
+            }
+        }
+        seq = seq.next();
+    }
+    let mut ids: Vec<_> = new
+        .control_results
+        .iter()
+        .map(|result| result.request_id)
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    if ids.len() < new.control_results.len() {
+        wrong.push("answers a request twice".to_owned());
+    }
+    if seq != new.control_seq {
+        wrong.push(format!(
+            "serves {} requests, after {}",
+            new.control_seq, old.control_seq
+        ));
+    }
+    wrong
 }

@@ -1,0 +1,287 @@
+//! What is watched at every start of a job, and at every end that is posted (P18–P20, P23).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{AttemptKey, Inside, Oracle, Sent, standing};
+use crate::definition::WorkflowId;
+use crate::engine::{Outcome, Output};
+use crate::record::{ClaimRecord, CompletionResult, TaskMessage};
+use crate::sim::scheduler::{ProcessId, hold};
+use crate::store::{Message, RowKey};
+use crate::worker::{Config, Job};
+
+/// A flag is seen by workers within their interval (30 s); a request may take its time-out, a few of them in a row.
+const START_AFTER_FLAG_MAX: Duration = Duration::from_secs(75);
+/// A row is read anew after 30 s; what it said longer ago is known to whoever judges a message now.
+const ROW_KNOWN_AFTER: Duration = Duration::from_secs(40);
+/// Whoever posts has renewed its claim within an interval (20 s) and the time-out of a request before.
+const POST_AFTER_LOSS_MAX: Duration = Duration::from_secs(35);
+
+/// A task message in the hands of a process.
+#[derive(Debug)]
+pub(super) struct Hand {
+    key: AttemptKey,
+    /// Whether another copy of it may be under way.
+    suspect: bool,
+    /// Whether its attempt had ended when it was received.
+    ended: bool,
+}
+
+/// Jobs, and what entitles to them.
+#[derive(Debug, Default)]
+pub(super) struct Executions {
+    /// Task messages that were received and started nothing yet.
+    hands: BTreeMap<ProcessId, Vec<Hand>>,
+    /// Each token that was ever started, posted or written into a claim, with what it was for.
+    pub(super) tokens: BTreeMap<String, AttemptKey>,
+    /// When each token was started.
+    pub(super) started: BTreeMap<String, Duration>,
+    /// Tokens that a stored claim has named, and the starts it counted.
+    claimed: BTreeMap<String, u32>,
+    /// Each token that was posted, and how often.
+    posted: BTreeMap<String, u32>,
+    /// What runs.
+    running: BTreeMap<AttemptKey, Vec<String>>,
+    /// The claims stored: each with when it was written last, and since when it is of its token.
+    claims: BTreeMap<RowKey, (ClaimRecord, Duration, Duration)>,
+    /// How often each attempt was started.
+    starts: BTreeMap<AttemptKey, u32>,
+}
+
+impl Oracle {
+    /// A process has ended or died: it holds nothing any more.
+    pub(in crate::sim) fn life_over(&self, process: ProcessId) {
+        hold(&self.inside).executions.hands.remove(&process);
+    }
+
+    /// A task message was received.
+    pub(super) fn task_received(
+        &self,
+        inside: &mut Inside,
+        sent: Sent,
+        message: &Message,
+        task: &TaskMessage,
+    ) {
+        let Some(key) = self.key(&task.workflow_id, &task.task, task.attempt_no) else {
+            return;
+        };
+        if !sent.is_answered {
+            return;
+        }
+        let now = self.scheduler.now();
+        let places = inside.row_places.get(&task.workflow_id);
+        let is_older = places.into_iter().flatten().any(|(at, generation, epoch)| {
+            *at + ROW_KNOWN_AFTER < now && (task.generation < *generation || task.epoch < *epoch)
+        });
+        let ended = inside
+            .states
+            .get(&key.0)
+            .and_then(|state| standing(state, key.1))
+            .is_some_and(|(state, attempt)| attempt > key.2 || state.is_terminal());
+        let hand = Hand {
+            key,
+            suspect: message.deliveries > 1 || task.again || is_older,
+            ended,
+        };
+        let hands = &mut inside.executions.hands;
+        hands.entry(sent.by).or_default().push(hand);
+    }
+
+    /// What is wrong with a start that begins now.
+    fn wrong_start(
+        executions: &mut Executions,
+        by: ProcessId,
+        key: &AttemptKey,
+        token: &str,
+    ) -> Option<&'static str> {
+        let claimed = executions.claimed.get(token).copied();
+        if claimed.is_some_and(|starts| starts > Config::default().max_deliveries) {
+            return Some("starts too often");
+        }
+        let hands = executions.hands.entry(by).or_default();
+        let mut of = hands.iter().filter(|hand| hand.key == *key).peekable();
+        of.peek()?;
+        if of.all(|hand| hand.suspect && hand.ended) {
+            return Some("starts, though it had ended when its message was received");
+        }
+        // Under a claim it may be a suspect; what it was not is left for another start.
+        let find = |wanted: bool| {
+            let is = |hand: &Hand| hand.key == *key && hand.suspect == wanted;
+            hands.iter().position(is)
+        };
+        let found = if claimed.is_some() {
+            find(true).or_else(|| find(false))
+        } else {
+            find(false)
+        };
+        match found {
+            Some(at) => {
+                hands.remove(at);
+                None
+            }
+            None => Some("starts as a suspect without a claim"),
+        }
+    }
+
+    /// A job begins.
+    pub(in crate::sim) fn execution_started(&self, by: ProcessId, job: &Job) {
+        let now = self.scheduler.now();
+        let name = format!("{}/{}/{}", job.workflow_id, job.task, job.attempt);
+        self.scheduler
+            .trace
+            .event(now, "EXECUTOR", &format!("start {name} on {}", by.0));
+        let mut inside = hold(&self.inside);
+        inside.starts += 1;
+        let key = self.key(&job.workflow_id, &job.task, job.attempt);
+        let Some((key, generation)) =
+            key.and_then(|key| inside.issued.get(&key).map(|at| (key.clone(), *at)))
+        else {
+            return self.note(&mut inside, &format!("{name} starts without being issued"));
+        };
+        let token = job.token.to_string();
+        let mut wrong = Vec::new();
+        let executions = &mut inside.executions;
+        executions.started.insert(token.clone(), now);
+        executions.tokens.insert(token.clone(), key.clone());
+        wrong.extend(Self::wrong_start(executions, by, &key, &token));
+        let running = executions.running.entry(key.clone()).or_default();
+        running.push(token);
+        if running.len() > 1 && self.swarm.forbids_overlap() {
+            wrong.push("runs twice at once");
+        }
+        let starts = executions.starts.entry(key.clone()).or_default();
+        *starts += 1;
+        if *starts > 1 && self.swarm.forbids_repeats() {
+            wrong.push("runs twice, though nothing died");
+        }
+        let of = (key.0.clone(), generation);
+        let flagged = inside.flagged_at.get(&of);
+        let stopped = inside.stop_shown_at.get(&of);
+        let stopped = stopped.filter(|_| !self.survives_stop(&job.workflow_id, &job.task));
+        let mut told = flagged.into_iter().chain(stopped);
+        let late = told.any(|at| now > *at + START_AFTER_FLAG_MAX);
+        if late && !self.swarm.pauses {
+            wrong.push("starts long after its workflow was cancelled or stopped");
+        }
+        for what in wrong {
+            self.note(&mut inside, &format!("{name} {what}"));
+        }
+    }
+
+    /// A job has ended, or its worker has died.
+    pub(in crate::sim) fn execution_ended(&self, job: &Job) {
+        let mut inside = hold(&self.inside);
+        let key = self.key(&job.workflow_id, &job.task, job.attempt);
+        if let Some(running) = key.and_then(|key| inside.executions.running.get_mut(&key)) {
+            running.retain(|token| *token != job.token.to_string());
+        }
+    }
+
+    /// The end of an attempt was posted.
+    pub(super) fn result_posted(&self, inside: &mut Inside, sent: Sent, result: &CompletionResult) {
+        let id = &result.workflow_id;
+        let name = format!("{id}/{}/{}", result.task, result.attempt_no);
+        let token = &result.report.token;
+        let mut wrong = Vec::new();
+        if let Some(Output::Blob(_)) = result.report.output {
+            let execution =
+                self.layout
+                    .execution(id, result.run_id, &result.task, result.attempt_no, token);
+            if !inside.outputs.contains(execution.output().name()) {
+                wrong.push("is posted before its output is stored");
+            }
+        }
+        let is_cancelled = match result.report.outcome {
+            Outcome::Cancelled(generation) => {
+                let of = (id.clone(), generation);
+                let is_stopped = inside.stop_shown_at.contains_key(&of);
+                if !inside.flagged_at.contains_key(&of) && !is_stopped {
+                    wrong.push("is posted as cancelled, but nobody asked for that");
+                }
+                true
+            }
+            Outcome::Succeeded | Outcome::Failed(_) => false,
+        };
+        let executions = &mut inside.executions;
+        let times = executions.posted.entry(token.clone()).or_default();
+        *times += 1;
+        if *times > 1 && self.swarm.has_whole_network() && !self.swarm.pauses {
+            wrong.push("is posted twice by one execution");
+        }
+        // Of what is cancelled nobody starts another, so its loss goes unnoticed.
+        let claim = executions.claims.get(&self.layout.claim(id, &result.task));
+        let started = executions.started.get(token);
+        // A doubled message may start beside an old claim, which its first beat meets.
+        let is_lost = claim
+            .zip(started)
+            .is_some_and(|((claim, _, since), started)| {
+                claim.attempt_no == result.attempt_no
+                    && claim.token.to_string() != *token
+                    && since > started
+                    && sent.at > *since + POST_AFTER_LOSS_MAX
+            });
+        if is_lost && !is_cancelled && !self.swarm.pauses {
+            wrong.push("is posted by an execution that has lost it long ago");
+        }
+        if let Some(key) = self.key(id, &result.task, result.attempt_no) {
+            executions.tokens.insert(token.clone(), key.clone());
+            inside.posted.insert(key);
+        }
+        for what in wrong {
+            self.note(inside, &format!("{name} {what}"));
+        }
+    }
+
+    /// A claim was written.
+    pub(super) fn claim_written(&self, inside: &mut Inside, key: RowKey, claim: ClaimRecord) {
+        let now = self.scheduler.now();
+        let name = format!("{}/{}/{}", claim.workflow_id, claim.task, claim.attempt_no);
+        let token = claim.token.to_string();
+        let mut wrong = Vec::new();
+        let of = self.key(&claim.workflow_id, &claim.task, claim.attempt_no);
+        let executions = &mut inside.executions;
+        if let Some(of) = &of {
+            executions.tokens.insert(token.clone(), of.clone());
+        }
+        executions.claimed.insert(token.clone(), claim.starts);
+        let mut since = now;
+        if let Some((held, at, from)) = executions.claims.get(&key) {
+            let same = held.run_id == claim.run_id && held.attempt_no == claim.attempt_no;
+            if held.token == claim.token {
+                since = *from;
+            } else if same {
+                let life =
+                    Duration::from_secs(held.visibility_s.into()) + crate::protocol::CLAIM_SLACK;
+                if !held.freed && now < *at + life {
+                    wrong.push("has a live claim, which is taken");
+                }
+                let least = held.starts + u32::from(!held.freed);
+                if claim.starts < least || claim.interruptions < held.interruptions {
+                    wrong.push("is claimed without counting what was before");
+                }
+                let old = held.token.to_string();
+                let runs = of.and_then(|of| executions.running.get(&of));
+                if runs.is_some_and(|running| running.contains(&old)) && !self.swarm.pauses {
+                    wrong.push("still runs under the claim that is taken");
+                }
+            }
+        }
+        executions.claims.insert(key, (claim, now, since));
+        for what in wrong {
+            self.note(inside, &format!("{name} {what}"));
+        }
+    }
+
+    /// A claim was removed.
+    pub(super) fn claim_deleted(inside: &mut Inside, key: &RowKey) {
+        inside.executions.claims.remove(key);
+    }
+
+    /// The claims that are left of a workflow.
+    pub(in crate::sim) fn claims_left(&self, id: &WorkflowId) -> usize {
+        let inside = hold(&self.inside);
+        let claims = inside.executions.claims.keys();
+        claims.filter(|key| key.partition() == id.as_str()).count()
+    }
+}
