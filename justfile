@@ -21,7 +21,7 @@ test *ARGS:
 sim *ARGS:
     cargo run --locked --quiet --features sim --example sim -- {{ARGS}}
 
-# Simulates fresh seeds for a minute, or for so many; prints how to replay each that fails.
+# Simulates fresh seeds for a minute, or for so many; prints how to replay each that fails, and counts.
 sim-soak *MINUTES:
     cargo run --locked --quiet --features sim --example sim -- --soak {{MINUTES}}
 
@@ -32,6 +32,10 @@ mutants *NAMES:
 # Kills, pauses and restarts real processes over workflows that keep coming: `just chaos 5 30` for 5 minutes and 30 of them; `CHAOS_SEED` tries the same again.
 chaos MINUTES='20' WORKFLOWS='50':
     env CHAOS_MINUTES={{MINUTES}} CHAOS_WORKFLOWS={{WORKFLOWS}} cargo test --locked --test suite chaos::long_chaos -- --ignored --exact --nocapture
+
+# Simulates fresh seeds for 60 s, or for so many; fails if one does, and prints how to replay it.
+sim-fresh *SECONDS:
+    cargo run --locked --quiet --features sim --example sim -- --fresh {{SECONDS}}
 
 # Builds the API documentation; a broken link is an error.
 doc:

@@ -1,4 +1,5 @@
-//! Runs seeds of the simulator: `sim SEED…` each with its trace, `sim --seeds FROM COUNT`, `sim --soak [MINUTES]` with fresh ones.
+//! Runs seeds of the simulator: `sim SEED…` each with its trace, `sim --seeds FROM COUNT`, and fresh ones for a while with
+//! `sim --soak [MINUTES]` or `sim --fresh [SECONDS]`.
 //!
 //! Prints, for each failing seed, what was broken and the line that replays it; ends with 1 if there was one.
 
@@ -21,27 +22,60 @@ fn show(report: &Report) {
     println!("  replay: just sim {}", report.seed);
 }
 
-/// Runs one seed without lines; tells whether it failed.
-fn quietly(seed: u64) -> bool {
-    let report = run(seed, false);
-    if !report.violations.is_empty() {
-        show(&report);
+/// What came of many runs.
+#[derive(Default)]
+struct Counts {
+    runs: u64,
+    failed: u64,
+    starts: u64,
+    faults: u64,
+    virtual_time: Duration,
+}
+
+impl Counts {
+    /// Runs one seed without lines.
+    fn run(&mut self, seed: u64) {
+        let report = run(seed, false);
+        if !report.violations.is_empty() {
+            show(&report);
+            self.failed += 1;
+        }
+        self.runs += 1;
+        self.starts += report.starts;
+        self.faults += report.faults;
+        self.virtual_time += report.took;
     }
-    !report.violations.is_empty()
+
+    fn print(&self) {
+        println!(
+            "{} runs, {} failed; {} executions, {} faults, {:.1} h of virtual time",
+            self.runs,
+            self.failed,
+            self.starts,
+            self.faults,
+            self.virtual_time.as_secs_f64() / 3600.0
+        );
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a soak lasts real minutes")]
-fn soak(minutes: u64) -> usize {
-    let (start, limit) = (Instant::now(), Duration::from_secs(60 * minutes));
+fn soak(secs: u64) -> u64 {
+    let (start, limit) = (Instant::now(), Duration::from_secs(secs));
     let mut seed = real::env().random();
-    let (mut failed, mut runs) = (0, 0_u64);
+    let mut counts = Counts::default();
     while start.elapsed() < limit {
-        failed += usize::from(quietly(seed));
+        counts.run(seed);
         seed = seed.wrapping_add(1);
-        runs += 1;
     }
-    println!("{runs} runs, {failed} failed");
-    failed
+    counts.print();
+    counts.failed
+}
+
+fn seeds(from: u64, count: u64) -> u64 {
+    let mut counts = Counts::default();
+    (from..from + count).for_each(|seed| counts.run(seed));
+    counts.print();
+    counts.failed
 }
 
 fn main() -> std::process::ExitCode {
@@ -51,11 +85,10 @@ fn main() -> std::process::ExitCode {
         .filter_map(|text| text.parse().ok())
         .collect();
     let failed = match (arguments.first().map(String::as_str), &numbers[..]) {
-        (Some("--soak"), []) => soak(1),
-        (Some("--soak"), [minutes]) => soak(*minutes),
-        (Some("--seeds"), [from, count]) => {
-            (*from..from + count).filter(|seed| quietly(*seed)).count()
-        }
+        (Some("--soak" | "--fresh"), []) => soak(60),
+        (Some("--soak"), [minutes]) => soak(60 * minutes),
+        (Some("--fresh"), [secs]) => soak(*secs),
+        (Some("--seeds"), [from, count]) => seeds(*from, *count),
         (Some(_), seeds) if seeds.len() == arguments.len() => {
             let mut failed = 0;
             for seed in seeds {
@@ -77,7 +110,9 @@ fn main() -> std::process::ExitCode {
             failed
         }
         _ => {
-            eprintln!("usage: sim SEED… | --seeds FROM COUNT | --soak [MINUTES]");
+            eprintln!(
+                "usage: sim SEED… | --seeds FROM COUNT | --soak [MINUTES] | --fresh [SECONDS]"
+            );
             return std::process::ExitCode::from(2);
         }
     };
