@@ -167,6 +167,8 @@ pub(super) struct Fate {
     pub(super) doubled: Option<Duration>,
     /// A message put becomes visible so much later.
     pub(super) delayed: Duration,
+    /// If the message put is a person's request it becomes visible so much later: by then it may be out of date.
+    pub(super) request_delayed: Duration,
     /// A message received comes back so many times sooner.
     pub(super) sooner: u32,
     /// A message put is never there.
@@ -191,8 +193,8 @@ struct Inside {
     /// Until when a process has no network.
     cut: BTreeMap<ProcessId, Duration>,
     outage_until: Duration,
-    /// Until when puts of blobs hang.
-    hang_until: Duration,
+    /// Which requests hang, and until when.
+    hangs: Option<(Op, Duration)>,
     happened: u64,
 }
 
@@ -207,7 +209,7 @@ impl Faults {
             swarm,
             cut: BTreeMap::new(),
             outage_until: Duration::ZERO,
-            hang_until: Duration::ZERO,
+            hangs: None,
             happened: 0,
         }))
     }
@@ -218,7 +220,7 @@ impl Faults {
         inside.swarm = Swarm::default();
         inside.cut.clear();
         inside.outage_until = Duration::ZERO;
-        inside.hang_until = Duration::ZERO;
+        inside.hangs = None;
     }
 
     /// Takes the network from a process.
@@ -231,9 +233,9 @@ impl Faults {
         hold(&self.0).outage_until = until;
     }
 
-    /// Lets puts of blobs hang, while all else works.
-    pub(super) fn hang(&self, until: Duration) {
-        hold(&self.0).hang_until = until;
+    /// Lets one kind of request hang, while all else works.
+    pub(super) fn hang(&self, op: Op, until: Duration) {
+        hold(&self.0).hangs = Some((op, until));
     }
 
     /// How many requests met a fault.
@@ -249,7 +251,7 @@ impl Faults {
             swarm,
             cut,
             outage_until,
-            hang_until,
+            hangs,
             happened,
         } = &mut *inside;
         let mut fate = Fate {
@@ -257,6 +259,7 @@ impl Faults {
             ends: Ends::Reply(dice.millis(1, 15)),
             doubled: None,
             delayed: Duration::ZERO,
+            request_delayed: Duration::ZERO,
             sooner: 1,
             vanishes: false,
         };
@@ -273,7 +276,7 @@ impl Faults {
             };
             return fate;
         }
-        if op == Op::BlobPut && *hang_until > now {
+        if hangs.is_some_and(|(of, until)| of == op && until > now) {
             *happened += 1;
             fate.arrives = fate.arrives.filter(|_| dice.chance(200));
             fate.ends = Ends::NoReply(REQUEST_TIMEOUT);
@@ -313,6 +316,9 @@ impl Faults {
             fate.vanishes = roll(dice, swarm.lost_messages);
             if roll(dice, swarm.delayed) {
                 fate.delayed = dice.millis(10, 40_000);
+            }
+            if swarm.delayed > 0 && dice.chance(400) {
+                fate.request_delayed = dice.millis(0, 60_000);
             }
         }
         if matches!(op, Op::QueueReceive | Op::QueueExtend) && roll(dice, swarm.early) {

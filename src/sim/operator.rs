@@ -7,11 +7,13 @@ use futures::channel::oneshot;
 
 use super::process::Process;
 use super::run::World;
+use super::servers::Server;
 use super::wire;
 use super::workload::Workload;
 use crate::client::{Answer, Client, ClientError};
 use crate::definition::WorkflowId;
 use crate::protocol::break_lease;
+use crate::store::layers::Op;
 
 /// How long a person looks at a workflow, waiting for its end.
 const LOOKS_FOR: Duration = Duration::from_secs(120);
@@ -63,9 +65,15 @@ pub(super) async fn strike(world: Arc<World>) {
 }
 
 async fn deal(world: &Arc<World>, blow: Blow) {
-    let server = world.roll(|dice| dice.place(world.servers.len()));
+    let mut server = world.roll(|dice| dice.place(world.servers.len()));
+    if blow == Blow::Pause && world.roll(|dice| dice.chance(400)) {
+        // A leader that wakes up has the most to unlearn.
+        let leads = world.oracle.leads();
+        let place = |server: &Arc<Server>| Some(server.process.id) == leads;
+        server = world.servers.iter().position(place).unwrap_or(server);
+    }
     let process = &world.servers[server].process;
-    let now = world.scheduler.now();
+    let (now, swarm) = (world.scheduler.now(), world.swarm);
     world.event(&format!("{blow:?} ({})", process.name));
     match blow {
         Blow::Crash => {
@@ -75,11 +83,17 @@ async fn deal(world: &Arc<World>, blow: Blow) {
                 world.scheduler.kill(clients[client].id);
             } else {
                 world.scheduler.kill(process.id);
+                // Its successor finds what is stored, but not what waits.
+                if swarm.hangs && world.roll(|dice| dice.chance(500)) {
+                    let length = world.roll(|dice| dice.millis(30_000, 120_000));
+                    world.network.faults.hang(Op::QueueReceive, now + length);
+                }
             }
         }
         Blow::Pause => {
             world.scheduler.pause(process.id);
-            let length = world.roll(|dice| dice.millis(500, 120_000));
+            let longest = world.roll(|dice| dice.pick(&[5_000, 120_000]));
+            let length = world.roll(|dice| dice.millis(500, longest));
             // To a clock that stood still with the process no time has passed.
             let stood_still = world.roll(|dice| dice.chance(500));
             let (world, process) = (Arc::clone(world), process.clone());
@@ -95,7 +109,8 @@ async fn deal(world: &Arc<World>, blow: Blow) {
         }
         Blow::Stop => world.servers[server].stop(),
         Blow::Cut => {
-            let length = world.roll(|dice| dice.millis(1000, 100_000));
+            let longest = world.roll(|dice| dice.pick(&[20_000, 100_000, 200_000]));
+            let length = world.roll(|dice| dice.millis(1000, longest));
             world.network.faults.cut(process.id, now + length);
         }
         Blow::Outage => {
@@ -104,7 +119,8 @@ async fn deal(world: &Arc<World>, blow: Blow) {
         }
         Blow::Hang => {
             let length = world.roll(|dice| dice.millis(1000, 150_000));
-            world.network.faults.hang(now + length);
+            let op = world.roll(|dice| dice.pick(&[Op::BlobPut, Op::BlobPut, Op::QueueReceive]));
+            world.network.faults.hang(op, now + length);
         }
         Blow::Jump => {
             let millis = world.roll(|dice| dice.pick(&[-3_600_000, -61_000, 0, 45_000, 600_000]));

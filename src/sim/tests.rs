@@ -112,3 +112,40 @@ fn a_cancel_while_a_retry_waits_leaves_the_coordinator_at_rest() {
     // A loop without rest turns 500,000 times a second.
     assert!(report.polls < 100_000, "{} polls", report.polls);
 }
+
+#[test]
+fn a_leader_whose_wall_clock_stood_still_with_it_sends_nothing_when_it_wakes() {
+    let yaml = "tasks: [{name: bad, cmd: x, num_retries: 9}]";
+    let told = [("bad", Ending::Fails, Duration::from_millis(50))];
+    scenario(yaml, &told, |world, id| async move {
+        let state = || world.oracle.state(&id);
+        until(&world, || {
+            state().is_some_and(|state| {
+                let waits = |task: &crate::record::TaskDetail| {
+                    task.failures >= 4 && task.due.is_some_and(|due| due.delay_ms > 2000)
+                };
+                state.tasks.iter().any(waits)
+            })
+        })
+        .await;
+        // The leader is to know that its write is stored.
+        let known = Duration::from_millis(500);
+        world.operator.env().sleep(known).await;
+        let leads = world.oracle.leads();
+        let mut servers = world.servers.iter();
+        let leader = servers.find(|server| Some(server.process.id) == leads);
+        let leader = &leader.unwrap().process;
+        // While it stands still the retry falls due, its lease ends, and another leads; when it wakes, its wall clock says that no time
+        // has passed.
+        let pause = Duration::from_secs(100);
+        world.scheduler.pause(leader.id);
+        world.operator.env().sleep(pause).await;
+        assert_ne!(world.oracle.leads(), leads);
+        leader.turn_back(pause);
+        world.scheduler.resume(leader.id);
+        until(&world, || {
+            state().is_some_and(|state| state.status.is_final())
+        })
+        .await;
+    });
+}

@@ -160,11 +160,18 @@ fn wrong_end(world: &World, workload: &Workload, state: &RuntimeRecord) -> Vec<S
             Outcome::Failed(failure) => match failure.kind {
                 FailureKind::Exit => ending == Ending::Fails,
                 FailureKind::Output => ending == Ending::WritesNonsense,
-                // Its workers died too often, or the like.
-                _ => {
+                // Its workers died too often.
+                FailureKind::Deliveries => {
                     disturbed = true;
                     true
                 }
+                // Nothing here does that to a job, nor refuses what it leaves.
+                FailureKind::Signal
+                | FailureKind::Timeout
+                | FailureKind::Spawn
+                | FailureKind::Upload
+                | FailureKind::Send
+                | FailureKind::Interruptions => false,
             },
             Outcome::Cancelled(_) => true,
         };

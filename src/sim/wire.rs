@@ -279,7 +279,10 @@ impl Queues for Wire {
     async fn send(&self, queue: &Queue, body: &str, delay: Duration) -> Result<()> {
         let (q, body) = (queue.clone(), body.to_owned());
         self.call(Op::QueueSend, queue, move |carry| async move {
-            let delay = delay + carry.fate.delayed;
+            let mut delay = delay + carry.fate.delayed;
+            if carry.oracle.is_request(&q, &body) {
+                delay += carry.fate.request_delayed;
+            }
             let queues = carry.store.queues;
             if !(carry.fate.vanishes && carry.oracle.is_task_queue(&q)) {
                 queues.send(&q, &body, delay).await?;

@@ -16,7 +16,7 @@ const START_AFTER_FLAG_MAX: Duration = Duration::from_secs(75);
 /// A row is read anew after 30 s; what it said longer ago is known to whoever judges a message now.
 const ROW_KNOWN_AFTER: Duration = Duration::from_secs(40);
 /// Whoever posts has renewed its claim within an interval (20 s) and the time-out of a request before.
-const POST_AFTER_LOSS_MAX: Duration = Duration::from_secs(35);
+const POST_AFTER_BEAT_MAX: Duration = Duration::from_secs(35);
 
 /// A task message in the hands of a process.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ pub(super) struct Executions {
     pub(super) tokens: BTreeMap<String, AttemptKey>,
     /// When each token was started.
     pub(super) started: BTreeMap<String, Duration>,
-    /// Tokens that a stored claim has named, and the starts it counted.
-    claimed: BTreeMap<String, u32>,
+    /// Tokens that a stored claim has named, the starts it counted, and when it was written last.
+    claimed: BTreeMap<String, (u32, Duration)>,
     /// Each token that was posted, and how often.
     posted: BTreeMap<String, u32>,
     /// What runs.
@@ -96,7 +96,7 @@ impl Oracle {
         token: &str,
     ) -> Option<&'static str> {
         let claimed = executions.claimed.get(token).copied();
-        if claimed.is_some_and(|starts| starts > Config::default().max_deliveries) {
+        if claimed.is_some_and(|(starts, _)| starts > Config::default().max_deliveries) {
             return Some("starts too often");
         }
         let hands = executions.hands.entry(by).or_default();
@@ -212,6 +212,11 @@ impl Oracle {
         // Of what is cancelled nobody starts another, so its loss goes unnoticed.
         let claim = executions.claims.get(&self.layout.claim(id, &result.task));
         let started = executions.started.get(token);
+        let beaten = executions.claimed.get(token).map(|(_, at)| at).max(started);
+        let is_old = beaten.is_some_and(|at| sent.at > *at + POST_AFTER_BEAT_MAX);
+        if is_old && !is_cancelled && !self.swarm.pauses {
+            wrong.push("is posted long after the last heartbeat");
+        }
         // A doubled message may start beside an old claim, which its first beat meets.
         let is_lost = claim
             .zip(started)
@@ -219,7 +224,7 @@ impl Oracle {
                 claim.attempt_no == result.attempt_no
                     && claim.token.to_string() != *token
                     && since > started
-                    && sent.at > *since + POST_AFTER_LOSS_MAX
+                    && sent.at > *since + POST_AFTER_BEAT_MAX
             });
         if is_lost && !is_cancelled && !self.swarm.pauses {
             wrong.push("is posted by an execution that has lost it long ago");
@@ -244,7 +249,9 @@ impl Oracle {
         if let Some(of) = &of {
             executions.tokens.insert(token.clone(), of.clone());
         }
-        executions.claimed.insert(token.clone(), claim.starts);
+        executions
+            .claimed
+            .insert(token.clone(), (claim.starts, now));
         let mut since = now;
         if let Some((held, at, from)) = executions.claims.get(&key) {
             let same = held.run_id == claim.run_id && held.attempt_no == claim.attempt_no;
@@ -256,9 +263,9 @@ impl Oracle {
                 if !held.freed && now < *at + life {
                     wrong.push("has a live claim, which is taken");
                 }
-                let least = held.starts + u32::from(!held.freed);
-                if claim.starts < least || claim.interruptions < held.interruptions {
-                    wrong.push("is claimed without counting what was before");
+                let starts = held.starts + u32::from(!held.freed);
+                if claim.starts != starts || claim.interruptions < held.interruptions {
+                    wrong.push("is claimed with wrong counts of what was before");
                 }
                 let old = held.token.to_string();
                 let runs = of.and_then(|of| executions.running.get(&of));

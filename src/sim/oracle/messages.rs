@@ -23,6 +23,12 @@ impl Oracle {
             .any(|name| self.layout.task_queue(name) == *queue)
     }
 
+    /// Whether it is a person's request.
+    pub(in crate::sim) fn is_request(&self, queue: &Queue, body: &str) -> bool {
+        let is = |record: CompletionRecord| record.control.is_some();
+        queue == self.layout.completions() && decode_message(body).is_ok_and(is)
+    }
+
     /// A message was put.
     pub(in crate::sim) fn message_sent(
         &self,

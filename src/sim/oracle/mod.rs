@@ -65,6 +65,8 @@ struct Inside {
     answered: BTreeSet<Uuid>,
     /// The leader in the sentinel, and since when.
     leader: Option<(Epoch, Option<Uuid>, Duration)>,
+    /// The process that wrote the sentinel last.
+    leads: Option<ProcessId>,
     rows: BTreeMap<RowKey, IndexRecord>,
     /// Generations and epochs that rows have shown, and since when.
     row_places: BTreeMap<WorkflowId, Vec<(Duration, Generation, Epoch)>>,
@@ -180,6 +182,11 @@ impl Oracle {
         let is_shown = shown
             .is_some_and(|row| (row.status, row.generation) == (state.status, state.generation));
         state.status.is_final() && is_shown && !inside.rows.contains_key(&open)
+    }
+
+    /// The process that leads, or led last.
+    pub(super) fn leads(&self) -> Option<ProcessId> {
+        hold(&self.inside).leads
     }
 
     /// The newest state stored.

@@ -18,7 +18,10 @@ impl Oracle {
             inside.outputs.insert(path.name().to_owned());
         } else if *path == self.layout.sentinel() {
             match decode(body) {
-                Ok(record) => self.sentinel_put(&mut inside, &record),
+                Ok(record) => {
+                    inside.leads = Some(sent.by);
+                    self.sentinel_put(&mut inside, &record);
+                }
                 Err(error) => self.note(&mut inside, &format!("the sentinel {error}")),
             }
         } else if path.container() == self.layout.workflows()
