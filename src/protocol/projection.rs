@@ -18,6 +18,8 @@ use crate::env::{Env, Timestamp};
 use crate::record::{Epoch, IndexRecord, Revision, RunId};
 use crate::store::{ETag, Expect, Fields, Kind, RowKey, Store, StoreError, Value};
 
+/// The fields that others write by themselves; they only ever rise.
+const FLAGS: [&str; 2] = ["cancel_requested", "stopping"];
 /// How often a write that met another version is tried.
 const TRIES_MAX: u32 = 16;
 
@@ -223,6 +225,7 @@ impl Projection {
     ) -> Result<(Shown, Option<ETag>), ReadError> {
         let mut is_unknown = false;
         for _ in 0..TRIES_MAX {
+            let mut fields = fields.clone();
             let expect = match version.take() {
                 Some(etag) => Expect::Version(etag),
                 None => match self.get(key, hurry).await? {
@@ -236,6 +239,7 @@ impl Projection {
                         if is_unknown && stamp(&row.record) == stamp(record) {
                             return Ok((Shown::Yes, Some(row.row.etag)));
                         }
+                        leave_higher_flags(&row, &mut fields);
                         Expect::Version(row.row.etag)
                     }
                     // A row of an earlier life of the id: its flags must not reach this one, so it is not merged into.
@@ -248,7 +252,7 @@ impl Projection {
             let write = || {
                 self.store
                     .rows
-                    .write(self.layout.index(), key, fields, &expect)
+                    .write(self.layout.index(), key, &fields, &expect)
             };
             match patiently(&self.env, hurry, write).await {
                 Ok(etag) => return Ok((Shown::Yes, Some(etag))),
@@ -309,11 +313,24 @@ fn stamp(record: &IndexRecord) -> (Epoch, Revision, Timestamp) {
     (record.epoch, record.revision, record.updated_at)
 }
 
+/// Leaves alone the flags of a row that are not lower than those to be written: a row that is on its way between the partitions is in
+/// both, and the one that stays behind does not know what was asked for meanwhile.
+fn leave_higher_flags(row: &FoundRow, fields: &mut Fields) {
+    for flag in FLAGS {
+        if let (Some(Value::Int(is)), Some(Value::Int(carried))) =
+            (row.row.fields.get(flag), fields.get(flag))
+            && is >= carried
+        {
+            fields.remove(flag);
+        }
+    }
+}
+
 fn carry_flags(from: &FoundRow, to: &IndexRecord, fields: &mut Fields) {
     if from.record.run_id != to.run_id {
         return;
     }
-    for flag in ["cancel_requested", "stopping"] {
+    for flag in FLAGS {
         if let Some(value) = from.row.fields.get(flag) {
             // A stop that the record itself shows is never an older one.
             let field = fields.entry(flag.to_owned());
