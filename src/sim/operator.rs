@@ -201,7 +201,16 @@ pub(super) async fn follow(world: Arc<World>, number: usize) {
             // Several people at once, none of whom waits for the others or for an answer.
             let count = world.roll(|dice| 2 + dice.below(3));
             let asked = (0..count).map(|_| request(&world, &person, &workload.id, Duration::ZERO));
-            futures::future::join_all(asked).await;
+            let dies = world.swarm.crashes && world.roll(|dice| dice.chance(400));
+            let after = world.roll(|dice| dice.millis(1, 100));
+            let death = async {
+                // Half of what a request is made of may be done by then.
+                if dies {
+                    env.sleep(after).await;
+                    world.scheduler.kill(person.id);
+                }
+            };
+            futures::future::join(futures::future::join_all(asked), death).await;
         } else {
             request(&world, &person, &workload.id, Duration::from_secs(5)).await;
         }

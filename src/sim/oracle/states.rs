@@ -1,5 +1,7 @@
 //! What is watched at every write of a blob.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use super::{Inside, Oracle, Sent, standing};
@@ -9,6 +11,9 @@ use crate::protocol::Layout;
 use crate::record::{ControlAction, RuntimeRecord, SentinelRecord, decode};
 use crate::sim::scheduler::hold;
 use crate::store::BlobPath;
+
+/// A leader looks at the flags of all rows every second, and may have to take the workflow up first.
+const FLAG_SEEN_WITHIN: Duration = Duration::from_secs(30);
 
 impl Oracle {
     /// A blob was written.
@@ -78,6 +83,20 @@ impl Oracle {
             );
         }
         let old = inside.states.remove(&id);
+        let was_open = old.as_ref().is_some_and(|old| !old.status.is_final());
+        let flagged = inside.flagged_at.get(&(id.clone(), record.generation));
+        let leads = inside.leader.map(|(_, _, since)| since);
+        // The later of the two: since then a leader could read the flag.
+        let asked = flagged.copied().zip(leads).map(|(at, since)| at.max(since));
+        let is_missed = asked.is_some_and(|at| now > at + FLAG_SEEN_WITHIN);
+        let may_miss = !self.swarm.has_whole_network() || self.swarm.pauses;
+        if was_open && record.status.is_final() && record.cancel.is_none() && is_missed && !may_miss
+        {
+            self.note(
+                inside,
+                &format!("{id} ends as if its cancel were not asked for"),
+            );
+        }
         for wrong in self.wrong_step(inside, old.as_ref(), &record) {
             self.note(inside, &format!("{id}: {wrong}"));
         }
