@@ -22,6 +22,8 @@ use crate::store::memory::MemoryStore;
 const POLLS_MAX: u64 = 6_000_000;
 /// The longest time without any progress once nothing goes wrong any more.
 const STANDSTILL_MAX: Duration = Duration::from_secs(15 * 60);
+/// After this long every flag stored before was read: what hung then has timed out.
+const FLAG_SEEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// What came of a run.
 #[derive(Debug, Clone)]
@@ -256,6 +258,7 @@ async fn phases(world: Arc<World>) {
     let mut progress = Progress::default();
     let mut since = world.scheduler.now();
     let mut flagged = None;
+    let calm_since = world.scheduler.now();
     loop {
         env.sleep(Duration::from_secs(1)).await;
         let now = Progress::look(&world).await;
@@ -263,7 +266,8 @@ async fn phases(world: Arc<World>) {
             progress = now;
             since = world.scheduler.now();
         }
-        if flagged.is_none() && world.all_submitted() {
+        let is_settled = world.scheduler.now() > calm_since + FLAG_SEEN_WITHIN;
+        if flagged.is_none() && is_settled && world.all_submitted() {
             flagged = Some(super::verdict::flagged(&world));
         }
         if progress.is_over() && world.all_submitted() {
