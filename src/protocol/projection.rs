@@ -239,7 +239,7 @@ impl Projection {
                         if is_unknown && stamp(&row.record) == stamp(record) {
                             return Ok((Shown::Yes, Some(row.row.etag)));
                         }
-                        leave_higher_flags(&row, &mut fields);
+                        leave_higher_flags(&row.row.fields, &mut fields);
                         Expect::Version(row.row.etag)
                     }
                     // A row of an earlier life of the id: its flags must not reach this one, so it is not merged into.
@@ -315,10 +315,9 @@ fn stamp(record: &IndexRecord) -> (Epoch, Revision, Timestamp) {
 
 /// Leaves alone the flags of a row that are not lower than those to be written: a row that is on its way between the partitions is in
 /// both, and the one that stays behind does not know what was asked for meanwhile.
-fn leave_higher_flags(row: &FoundRow, fields: &mut Fields) {
+fn leave_higher_flags(row: &Fields, fields: &mut Fields) {
     for flag in FLAGS {
-        if let (Some(Value::Int(is)), Some(Value::Int(carried))) =
-            (row.row.fields.get(flag), fields.get(flag))
+        if let (Some(Value::Int(is)), Some(Value::Int(carried))) = (row.get(flag), fields.get(flag))
             && is >= carried
         {
             fields.remove(flag);
@@ -335,6 +334,25 @@ fn carry_flags(from: &FoundRow, to: &IndexRecord, fields: &mut Fields) {
             // A stop that the record itself shows is never an older one.
             let field = fields.entry(flag.to_owned());
             field.or_insert_with(|| value.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_is_written_over_by_a_higher_one_alone() {
+        let flag = |value| Fields::from([("cancel_requested".to_owned(), Value::Int(value))]);
+        for (is, carried, left) in [(2, 1, false), (1, 1, false), (1, 2, true)] {
+            let mut fields = flag(carried);
+            leave_higher_flags(&flag(is), &mut fields);
+            assert_eq!(
+                fields.contains_key("cancel_requested"),
+                left,
+                "{is} {carried}"
+            );
         }
     }
 }

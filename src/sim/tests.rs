@@ -11,7 +11,6 @@ use super::run::{Report, World, play, start};
 use super::workload::{Ending, Workload};
 use crate::client::{Answer, ClientError};
 use crate::definition::WorkflowId;
-use crate::engine::Generation;
 
 const FINE: Ending = Ending::Succeeds { output: 20 };
 
@@ -148,37 +147,5 @@ fn a_leader_whose_wall_clock_stood_still_with_it_sends_nothing_when_it_wakes() {
             state().is_some_and(|state| state.status.is_final())
         })
         .await;
-    });
-}
-
-#[test]
-fn a_cancel_asked_for_while_a_row_is_on_its_way_back_outlives_the_leader_that_moved_it() {
-    let yaml = "tasks: [{name: long, cmd: x}]";
-    let told = [("long", FINE, Duration::from_secs(3000))];
-    scenario(yaml, &told, |world, id| async move {
-        let is_final = || {
-            let state = world.oracle.state(&id);
-            state.is_some_and(|state| state.status.is_final())
-        };
-        until(&world, || world.oracle.starts() > 0).await;
-        assert_eq!(cancel(&world, &id).await, Ok(Answer::Applied));
-        until(&world, || is_final() && world.oracle.is_shown_final(&id)).await;
-        let of = id.clone();
-        let retry = ask(&world, &world.clients[0], |client| async move {
-            client.retry(&of, Duration::ZERO).await
-        });
-        assert_eq!(retry.await.unwrap(), Ok(Answer::Stored));
-        // The leader dies between the two writes that move the row: both rows are there, and the final one has the flag of old.
-        while world.oracle.is_shown_final(&id) {
-            let soon = Duration::from_micros(100);
-            world.operator.env().sleep(soon).await;
-        }
-        world.scheduler.kill(world.oracle.leads().unwrap());
-        assert!(is_final());
-        assert_eq!(cancel(&world, &id).await, Ok(Answer::Stored));
-        // Another leads, serves the retry, and then the cancel.
-        let second = Generation::FIRST.next();
-        until(&world, || world.oracle.is_cancelled(&(id.clone(), second))).await;
-        until(&world, is_final).await;
     });
 }
