@@ -215,11 +215,9 @@ impl<'a> Keeper<'a> {
     /// # Errors
     /// [`BeatError::Lost`]: post nothing. [`BeatError::Failed`]: try again later.
     pub(super) async fn renew(&self) -> Result<(), BeatError> {
-        let age = self
-            .worker
-            .env
-            .mono()
-            .since(self.held.lock().await.last_good);
+        // Whoever beats just now holds the lock, for long in an outage: the time is read afterwards.
+        let last_good = self.held.lock().await.last_good;
+        let age = self.worker.env.mono().since(last_good);
         if age <= self.worker.config.heartbeat_interval || self.is_retired() {
             return Ok(());
         }

@@ -127,6 +127,35 @@ async fn a_claim_whose_reply_was_lost_is_recognised_as_the_own() {
     bench.assert_tidy().await;
 }
 
+#[tokio::test]
+async fn an_end_that_waited_for_a_slow_heartbeat_is_posted_after_a_fresh_one() {
+    let bench = Bench::new().await;
+    let ops = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&ops);
+    let faults = Faults::script().hook(move |op, _| {
+        let mut seen = seen.lock().unwrap();
+        let is_first = *op == Op::RowWrite && !seen.contains(op);
+        seen.push(*op);
+        is_first.then_some(Fault::ReplyLate(Duration::from_secs(30)))
+    });
+    let (store, _) = faults.wrap(bench.store.clone(), bench.env.clone());
+    bench.send_task("a", &bench.waiting()).await;
+    let running = bench.start_with(&store, Config::default());
+    bench.until_started(1).await;
+    let is_seen = |op| ops.lock().unwrap().contains(&op);
+    bench.until_later(|| async { is_seen(Op::RowWrite) }).await;
+    bench.go();
+    bench
+        .until_later(|| async { bench.depth(&bench.queue).await == 0 })
+        .await;
+    bench.results(running, 1).await;
+    // By the time the post is due the claim is as old as its slow reply.
+    let ops = ops.lock().unwrap();
+    let before = ops.iter().take_while(|op| **op != Op::QueueSend);
+    let claims = before.filter(|op| **op == Op::RowWrite).count();
+    assert!(claims >= 2, "{ops:?}");
+}
+
 /// Has another execution take the claim on task `a`.
 async fn steal_claim(bench: &Bench) -> Token {
     let found = bench.claim("a").await.unwrap();
