@@ -15,9 +15,6 @@ use crate::store::layers::Op;
 /// The client's time-out for a request.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether task messages may vanish. Off: nothing finds a lost one yet (P26).
-const LOST_MESSAGES: bool = false;
-
 /// How often what goes wrong, per mille of the requests; zero: not in this run.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(
@@ -49,6 +46,8 @@ pub(super) struct Swarm {
     pub(super) breaks_lease: bool,
     pub(super) garbage: bool,
     pub(super) hostile_outputs: bool,
+    /// People purge what has ended, and submit it again.
+    pub(super) purges: bool,
 }
 
 impl Swarm {
@@ -69,6 +68,7 @@ impl Swarm {
         let (unreachable, reply_lost, throttled) = (rate(&often), rate(&often), rate(&often));
         let (silent, late, slow) = (rate(&seldom), rate(&seldom), rate(&often));
         let (duplicate, delayed, early) = (rate(&often), rate(&often), rate(&seldom));
+        let lost_messages = rate(&seldom);
         let drawn = Self {
             unreachable,
             reply_lost,
@@ -79,7 +79,7 @@ impl Swarm {
             duplicate,
             delayed,
             early,
-            lost_messages: if LOST_MESSAGES { rate(&seldom) } else { 0 },
+            lost_messages,
             crashes: dice.chance(500),
             pauses: dice.chance(350),
             stops: dice.chance(350),
@@ -90,6 +90,7 @@ impl Swarm {
             breaks_lease: dice.chance(150),
             garbage: dice.chance(150),
             hostile_outputs: dice.chance(300),
+            purges: dice.chance(350),
         };
         // One run in four has a whole network: what rules hold there alone is looked for often.
         if dice.chance(250) {

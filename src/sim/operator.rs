@@ -11,7 +11,6 @@ use super::servers::Server;
 use super::wire;
 use super::workload::Workload;
 use crate::client::{Answer, Client, ClientError};
-use crate::definition::WorkflowId;
 use crate::protocol::break_lease;
 use crate::store::layers::Op;
 
@@ -174,11 +173,7 @@ pub(super) async fn follow(world: Arc<World>, number: usize) {
     let workload = world.workloads[number].clone();
     let start = world.roll(|dice| dice.millis(0, 60_000));
     env.sleep(start).await;
-    while !submit(&world, &person, &workload).await {
-        let pause = world.roll(|dice| dice.millis(100, 20_000));
-        env.sleep(pause).await;
-    }
-    world.note_submitted(number);
+    submit_at_last(&world, &person, &workload).await;
     let steps = world.roll(|dice| dice.below(5));
     for _ in 0..steps {
         let pause = world.roll(|dice| dice.millis(50, 150_000));
@@ -188,19 +183,12 @@ pub(super) async fn follow(world: Arc<World>, number: usize) {
         }
         // People look first, and then ask for what can be had.
         if world.roll(|dice| dice.chance(400)) {
-            let is_final = || {
-                let state = world.oracle.state(&workload.id);
-                state.is_some_and(|state| state.status.is_final())
-            };
-            let until = world.scheduler.now() + LOOKS_FOR;
-            while !is_final() && world.scheduler.now() < until && !world.is_calm() {
-                env.sleep(Duration::from_millis(500)).await;
-            }
+            see_its_end(&world, &workload).await;
         }
         if world.roll(|dice| dice.chance(300)) {
             // Several people at once, none of whom waits for the others or for an answer.
             let count = world.roll(|dice| 2 + dice.below(3));
-            let asked = (0..count).map(|_| request(&world, &person, &workload.id, Duration::ZERO));
+            let asked = (0..count).map(|_| request(&world, &person, &workload, Duration::ZERO));
             let dies = world.swarm.crashes && world.roll(|dice| dice.chance(400));
             let after = world.roll(|dice| dice.millis(1, 100));
             let death = async {
@@ -212,15 +200,45 @@ pub(super) async fn follow(world: Arc<World>, number: usize) {
             };
             futures::future::join(futures::future::join_all(asked), death).await;
         } else {
-            request(&world, &person, &workload.id, Duration::from_secs(5)).await;
+            request(&world, &person, &workload, Duration::from_secs(5)).await;
         }
     }
 }
 
-/// Asks for a cancel or a retry.
-async fn request(world: &Arc<World>, person: &Process, id: &WorkflowId, wait: Duration) {
+/// Looks at a workflow until it has ended, or it takes too long.
+async fn see_its_end(world: &World, workload: &Workload) {
+    let is_final = || {
+        let state = world.oracle.state(&workload.id);
+        state.is_some_and(|state| state.status.is_final())
+    };
+    let until = world.scheduler.now() + LOOKS_FOR;
+    while !is_final() && world.scheduler.now() < until && !world.is_calm() {
+        let pause = Duration::from_millis(500);
+        world.operator.env().sleep(pause).await;
+    }
+}
+
+/// Asks for a purge, a cancel or a retry.
+async fn request(world: &Arc<World>, person: &Process, workload: &Workload, wait: Duration) {
+    let id = &workload.id;
     let of = id.clone();
-    if world.roll(|dice| dice.chance(400)) {
+    if world.swarm.purges && world.roll(|dice| dice.chance(300)) {
+        see_its_end(world, workload).await;
+        let asked = ask(world, person, |client| async move {
+            client.purge(&of, wait).await
+        });
+        let answer = asked.await;
+        world.event(&format!("purge of {id}: {answer:?}"));
+        let begun = matches!(answer, Some(Ok(Answer::Applied | Answer::Underway)));
+        if begun && !world.oracle.was_purged(id) {
+            let what = format!("a purge of {id} is said to be applied");
+            world.oracle.broken(what);
+        }
+        if world.roll(|dice| dice.chance(500)) {
+            world.note_to_submit();
+            submit_at_last(world, person, workload).await;
+        }
+    } else if world.roll(|dice| dice.chance(400)) {
         let asked = ask(world, person, |client| async move {
             client.cancel(&of, wait).await
         });
@@ -238,6 +256,15 @@ async fn request(world: &Arc<World>, person: &Process, id: &WorkflowId, wait: Du
         let answer = asked.await;
         world.event(&format!("retry of {id}: {answer:?}"));
     }
+}
+
+/// Submits until that has succeeded.
+async fn submit_at_last(world: &Arc<World>, person: &Process, workload: &Workload) {
+    while !submit(world, person, workload).await {
+        let pause = world.roll(|dice| dice.millis(100, 20_000));
+        world.operator.env().sleep(pause).await;
+    }
+    world.note_submitted();
 }
 
 async fn submit(world: &Arc<World>, person: &Process, workload: &Workload) -> bool {

@@ -1,6 +1,6 @@
 //! One run from its seed to its verdict.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,8 +20,9 @@ use crate::store::memory::MemoryStore;
 
 /// Most polls of one run: more means that something turns without end.
 const POLLS_MAX: u64 = 6_000_000;
-/// The longest time without any progress once nothing goes wrong any more.
-const STANDSTILL_MAX: Duration = Duration::from_secs(15 * 60);
+/// The longest time without any progress once nothing goes wrong any more. A message that was lost twice is sent again after twice 300 s,
+/// and 300 s of looks that find nothing else (P26).
+const STANDSTILL_MAX: Duration = Duration::from_secs(30 * 60);
 /// After this long every flag stored before was read: what hung then has timed out.
 const FLAG_SEEN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -63,7 +64,8 @@ pub(super) struct World {
     pub(super) max_outstanding: Option<u32>,
     dice: Mutex<Dice>,
     calm: AtomicBool,
-    submitted: Mutex<Vec<bool>>,
+    /// Submits that must still succeed.
+    to_submit: AtomicUsize,
 }
 
 impl World {
@@ -135,7 +137,7 @@ impl World {
             clients,
             slots: dice.pick(&[1, 2, 4]),
             max_outstanding: dice.pick(&[None, None, Some(2)]),
-            submitted: Mutex::new(vec![false; workloads.len()]),
+            to_submit: AtomicUsize::new(workloads.len()),
             workloads,
             calm: AtomicBool::new(false),
             dice: Mutex::new(dice.fork()),
@@ -159,12 +161,16 @@ impl World {
         self.calm.load(Ordering::SeqCst)
     }
 
-    pub(super) fn note_submitted(&self, number: usize) {
-        hold(&self.submitted)[number] = true;
+    pub(super) fn note_to_submit(&self) {
+        self.to_submit.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn note_submitted(&self) {
+        self.to_submit.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn all_submitted(&self) -> bool {
-        hold(&self.submitted).iter().all(|done| *done)
+        self.to_submit.load(Ordering::SeqCst) == 0
     }
 
     /// Ends all that goes wrong.

@@ -6,10 +6,9 @@ use super::reference::{Standing, end_of};
 use super::run::World;
 use super::servers::Role;
 use super::workload::{Ending, Workload, queues};
-use crate::definition::WorkflowId;
 use crate::engine::{Attempt, FailureKind, Generation, Outcome, Status, TaskState};
-use crate::protocol::{read_row, read_runtime};
-use crate::record::{IndexRecord, RuntimeRecord};
+use crate::protocol::{read_row, read_state};
+use crate::record::{IndexRecord, RunId, RuntimeRecord, StateRecord};
 
 /// A stopped leader is followed by another at once, which looks for lost rows first.
 const REBUILT_WITHIN: Duration = Duration::from_secs(120);
@@ -17,7 +16,7 @@ const REBUILT_WITHIN: Duration = Duration::from_secs(120);
 /// How far a run is.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// Of each workflow its revision, the states of its tasks, and whether state and row are final.
+    /// Of each workflow its revision, the states of its tasks, and whether state and row are final, or gone.
     states: Vec<Option<(u64, String, bool)>>,
     /// Messages in each queue.
     queues: Vec<u64>,
@@ -28,8 +27,8 @@ impl Progress {
     pub(super) async fn look(world: &World) -> Self {
         let state = |workload: &Workload| {
             let state = world.oracle.state(&workload.id)?;
-            let is_final = world.oracle.is_shown_final(&workload.id);
-            Some((state.revision.number(), state.states, is_final))
+            let is_over = world.oracle.is_over(&workload.id);
+            Some((state.revision.number(), state.states, is_over))
         };
         let mut depths = Vec::new();
         let mut looked_at = vec![world.layout.completions().clone()];
@@ -55,11 +54,11 @@ impl Progress {
 }
 
 /// Unfinished workflows whose flag for the present generation is stored: they must be cancelled in the end.
-pub(super) fn flagged(world: &World) -> Vec<(WorkflowId, Generation)> {
+pub(super) fn flagged(world: &World) -> Vec<(RunId, Generation)> {
     let mut found = Vec::new();
     for workload in world.workloads.iter() {
         if let Some(state) = world.oracle.state(&workload.id) {
-            let of = (workload.id.clone(), state.generation);
+            let of = (state.run_id, state.generation);
             if !state.status.is_final() && world.oracle.is_flagged(&of) {
                 found.push(of);
             }
@@ -69,22 +68,34 @@ pub(super) fn flagged(world: &World) -> Vec<(WorkflowId, Generation)> {
 }
 
 /// Checks the end.
-pub(super) async fn final_words(world: &World, flagged: &[(WorkflowId, Generation)]) {
+pub(super) async fn final_words(world: &World, flagged: &[(RunId, Generation)]) {
     for of in flagged {
         // A stopped workflow may end before its leader has read the flag.
         if !world.oracle.is_cancelled(of) && !world.oracle.is_stopped(of) {
             world
                 .oracle
-                .broken(format!("the cancel of {} is lost", of.0));
+                .broken(format!("the cancel of run {} is lost", of.0));
         }
     }
     let store = &world.network.store;
     for workload in world.workloads.iter() {
         let id = &workload.id;
-        let state = read_runtime(store, &world.layout, id).await;
-        let Ok(Some(state)) = state.map(|found| found.map(|found| found.record)) else {
-            world.oracle.broken(format!("{id} has no readable state"));
-            continue;
+        let state = read_state(store, &world.layout, id).await;
+        let state = match state.map(|found| found.map(|found| found.record)) {
+            Ok(Some(StateRecord::Live(state))) => state,
+            Ok(Some(StateRecord::Purged(_))) if world.oracle.is_purged(id) => {
+                // Who runs it beside another may store something at any time.
+                let left = world.oracle.leftovers(id);
+                if world.swarm.forbids_repeats() && !left.is_empty() {
+                    let what = format!("{id} is purged, but for {left:?}");
+                    world.oracle.broken(what);
+                }
+                continue;
+            }
+            _ => {
+                world.oracle.broken(format!("{id} has no readable state"));
+                continue;
+            }
         };
         // A claim outlives its message where the request to remove it was lost, or one to write it landed late (P21).
         let left = world.oracle.claims_left(id);
@@ -116,9 +127,11 @@ pub(super) async fn lose_rows(world: &World) {
         let key = world.layout.done_row(&workload.id);
         let row = rows.get(table, &key).await;
         let row = row.expect("the store itself has no faults");
-        let row = row.expect("looked at a moment ago");
-        let deleted = rows.delete(table, &key, &row.etag).await;
-        deleted.expect("the store itself has no faults");
+        // There is none of what was purged.
+        if let Some(row) = row {
+            let deleted = rows.delete(table, &key, &row.etag).await;
+            deleted.expect("the store itself has no faults");
+        }
     }
     world.oracle.rows_lost();
     for server in &world.servers {
@@ -128,7 +141,7 @@ pub(super) async fn lose_rows(world: &World) {
     }
     let env = world.operator.env();
     let until = world.scheduler.now() + REBUILT_WITHIN;
-    let shown = |workload: &Workload| world.oracle.is_shown_final(&workload.id);
+    let shown = |workload: &Workload| world.oracle.is_over(&workload.id);
     while !world.workloads.iter().all(shown) {
         env.sleep(Duration::from_secs(1)).await;
         if world.scheduler.now() > until {
@@ -144,8 +157,7 @@ fn wrong_end(world: &World, workload: &Workload, state: &RuntimeRecord) -> Vec<S
     let mut wrong = Vec::new();
     let mut standings: Vec<(TaskState, Attempt)> = Vec::new();
     // Who is stopped depends on who is first, and so does what a retry runs again.
-    let mut disturbed =
-        world.oracle.was_cancelled(&workload.id) || world.oracle.was_stopped(&workload.id);
+    let mut disturbed = world.oracle.was_disturbed(state.run_id);
     for (place, (task, ended)) in workload.definition.tasks.iter().zip(states).enumerate() {
         let mut details = state.tasks.iter();
         let detail = details.find(|detail| detail.place.at() == place);

@@ -215,7 +215,9 @@ impl Blobs for Wire {
     async fn delete(&self, path: &BlobPath, etag: &ETag) -> Result<()> {
         let (p, etag) = (path.clone(), etag.clone());
         self.call(Op::BlobDelete, path, move |carry| async move {
-            carry.store.blobs.delete(&p, &etag).await
+            carry.store.blobs.delete(&p, &etag).await?;
+            carry.oracle.blob_deleted(&p);
+            Ok(())
         })
         .await
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{AttemptKey, Inside, Oracle, Sent, standing};
 use crate::definition::WorkflowId;
 use crate::engine::{Outcome, Output};
-use crate::record::{ClaimRecord, CompletionResult, TaskMessage};
+use crate::record::{ClaimRecord, CompletionResult, RunId, TaskMessage};
 use crate::sim::scheduler::{ProcessId, hold};
 use crate::store::{Message, RowKey};
 use crate::worker::{Config, Job};
@@ -44,7 +44,7 @@ pub(super) struct Executions {
     /// What runs.
     running: BTreeMap<AttemptKey, Vec<String>>,
     /// The claims stored: each with when it was written last, and since when it is of its token.
-    claims: BTreeMap<RowKey, (ClaimRecord, Duration, Duration)>,
+    pub(super) claims: BTreeMap<RowKey, (ClaimRecord, Duration, Duration)>,
     /// How often each attempt was started.
     starts: BTreeMap<AttemptKey, u32>,
 }
@@ -63,14 +63,15 @@ impl Oracle {
         message: &Message,
         task: &TaskMessage,
     ) {
-        let Some(key) = self.key(&task.workflow_id, &task.task, task.attempt_no) else {
+        let key = self.key(&task.workflow_id, task.run_id, &task.task, task.attempt_no);
+        let Some(key) = key else {
             return;
         };
         if !sent.is_answered {
             return;
         }
         let now = self.scheduler.now();
-        let places = inside.row_places.get(&task.workflow_id);
+        let places = inside.row_places.get(&task.run_id);
         let is_older = places.into_iter().flatten().any(|(at, generation, epoch)| {
             *at + ROW_KNOWN_AFTER < now && (task.generation < *generation || task.epoch < *epoch)
         });
@@ -133,9 +134,8 @@ impl Oracle {
             .event(now, "EXECUTOR", &format!("start {name} on {}", by.0));
         let mut inside = hold(&self.inside);
         inside.starts += 1;
-        let key = self.key(&job.workflow_id, &job.task, job.attempt);
-        let Some((key, generation)) =
-            key.and_then(|key| inside.issued.get(&key).map(|at| (key.clone(), *at)))
+        let key = self.key_of(&inside, by, job);
+        let Some((key, generation)) = key.and_then(|key| Some((key, *inside.issued.get(&key)?)))
         else {
             return self.note(&mut inside, &format!("{name} starts without being issued"));
         };
@@ -143,26 +143,27 @@ impl Oracle {
         let mut wrong = Vec::new();
         let executions = &mut inside.executions;
         executions.started.insert(token.clone(), now);
-        executions.tokens.insert(token.clone(), key.clone());
+        executions.tokens.insert(token.clone(), key);
         wrong.extend(Self::wrong_start(executions, by, &key, &token));
-        let running = executions.running.entry(key.clone()).or_default();
+        let running = executions.running.entry(key).or_default();
         running.push(token);
         if running.len() > 1 && self.swarm.forbids_overlap() {
             wrong.push("runs twice at once");
         }
-        let starts = executions.starts.entry(key.clone()).or_default();
+        let starts = executions.starts.entry(key).or_default();
         *starts += 1;
         if *starts > 1 && self.swarm.forbids_repeats() {
             wrong.push("runs twice, though nothing died");
         }
-        let of = (key.0.clone(), generation);
+        let of = (key.0, generation);
         let flagged = inside.flagged_at.get(&of);
         let stopped = inside.stop_shown_at.get(&of);
         let stopped = stopped.filter(|_| !self.survives_stop(&job.workflow_id, &job.task));
-        let mut told = flagged.into_iter().chain(stopped);
+        let purged = inside.purged.get(&key.0);
+        let mut told = flagged.into_iter().chain(stopped).chain(purged);
         let late = told.any(|at| now > *at + START_AFTER_FLAG_MAX);
         if late && !self.swarm.pauses {
-            wrong.push("starts long after its workflow was cancelled or stopped");
+            wrong.push("starts long after its workflow was cancelled, stopped or purged");
         }
         for what in wrong {
             self.note(&mut inside, &format!("{name} {what}"));
@@ -172,10 +173,30 @@ impl Oracle {
     /// A job has ended, or its worker has died.
     pub(in crate::sim) fn execution_ended(&self, job: &Job) {
         let mut inside = hold(&self.inside);
-        let key = self.key(&job.workflow_id, &job.task, job.attempt);
-        if let Some(running) = key.and_then(|key| inside.executions.running.get_mut(&key)) {
-            running.retain(|token| *token != job.token.to_string());
+        let token = job.token.to_string();
+        let Executions {
+            tokens, running, ..
+        } = &mut inside.executions;
+        let running = tokens.get(&token).and_then(|key| running.get_mut(key));
+        if let Some(running) = running {
+            running.retain(|found| *found != token);
         }
+    }
+
+    /// Whose job it is, by the messages that its worker has received: a job does not tell its run.
+    fn key_of(&self, inside: &Inside, by: ProcessId, job: &Job) -> Option<AttemptKey> {
+        let life = *inside.lives.get(&job.workflow_id)?;
+        let key = self.key(&job.workflow_id, life, &job.task, job.attempt)?;
+        let hands = inside.executions.hands.get(&by).into_iter().flatten();
+        let of = |run: RunId| Some(&inside.states.get(&run)?.workflow_id);
+        let mut keys = hands
+            .map(|hand| hand.key)
+            .filter(|found| {
+                of(found.0) == Some(&job.workflow_id) && (found.1, found.2) == (key.1, key.2)
+            })
+            .collect::<Vec<_>>();
+        keys.sort_by_key(|found| *found != key);
+        keys.first().copied().or(Some(key))
     }
 
     /// The end of an attempt was posted.
@@ -188,13 +209,13 @@ impl Oracle {
             let execution =
                 self.layout
                     .execution(id, result.run_id, &result.task, result.attempt_no, token);
-            if !inside.outputs.contains(execution.output().name()) {
+            if !inside.blobs.contains_key(&execution.output()) {
                 wrong.push("is posted before its output is stored");
             }
         }
         let is_cancelled = match result.report.outcome {
             Outcome::Cancelled(generation) => {
-                let of = (id.clone(), generation);
+                let of = (result.run_id, generation);
                 let is_stopped = inside.stop_shown_at.contains_key(&of);
                 if !inside.flagged_at.contains_key(&of) && !is_stopped {
                     wrong.push("is posted as cancelled, but nobody asked for that");
@@ -229,8 +250,8 @@ impl Oracle {
         if is_lost && !is_cancelled && !self.swarm.pauses {
             wrong.push("is posted by an execution that has lost it long ago");
         }
-        if let Some(key) = self.key(id, &result.task, result.attempt_no) {
-            executions.tokens.insert(token.clone(), key.clone());
+        if let Some(key) = self.key(id, result.run_id, &result.task, result.attempt_no) {
+            executions.tokens.insert(token.clone(), key);
             inside.posted.insert(key);
         }
         for what in wrong {
@@ -244,10 +265,11 @@ impl Oracle {
         let name = format!("{}/{}/{}", claim.workflow_id, claim.task, claim.attempt_no);
         let token = claim.token.to_string();
         let mut wrong = Vec::new();
-        let of = self.key(&claim.workflow_id, &claim.task, claim.attempt_no);
+        let (id, run) = (&claim.workflow_id, claim.run_id);
+        let of = self.key(id, run, &claim.task, claim.attempt_no);
         let executions = &mut inside.executions;
         if let Some(of) = &of {
-            executions.tokens.insert(token.clone(), of.clone());
+            executions.tokens.insert(token.clone(), *of);
         }
         executions
             .claimed
@@ -285,10 +307,13 @@ impl Oracle {
         inside.executions.claims.remove(key);
     }
 
-    /// The claims that are left of a workflow.
+    /// The claims that are left of a workflow that was not purged.
     pub(in crate::sim) fn claims_left(&self, id: &WorkflowId) -> usize {
         let inside = hold(&self.inside);
-        let claims = inside.executions.claims.keys();
-        claims.filter(|key| key.partition() == id.as_str()).count()
+        let claims = inside.executions.claims.values();
+        let is_left = |claim: &ClaimRecord| {
+            claim.workflow_id == *id && !inside.purged.contains_key(&claim.run_id)
+        };
+        claims.filter(|(claim, _, _)| is_left(claim)).count()
     }
 }

@@ -42,7 +42,8 @@ impl Oracle {
             if let Ok(record) = decode_message::<CompletionRecord>(body) {
                 for result in &record.results {
                     self.result_posted(&mut inside, sent, result);
-                    let key = self.key(&result.workflow_id, &result.task, result.attempt_no);
+                    let (id, run) = (&result.workflow_id, result.run_id);
+                    let key = self.key(id, run, &result.task, result.attempt_no);
                     if let Some(key) = key {
                         let visible = self.scheduler.now() + delay;
                         inside.arrived.entry(key).or_insert(visible);
@@ -75,7 +76,7 @@ impl Oracle {
         let what = format!("{name} is sent{mark} in epoch {}", message.epoch);
         let now = self.scheduler.now();
         self.scheduler.trace.event(now, "QUEUES", &what);
-        let key = self.key(id, &message.task, message.attempt_no);
+        let key = self.key(id, message.run_id, &message.task, message.attempt_no);
         let issued = key.as_ref().and_then(|key| inside.issued.get(key));
         if issued != Some(&message.generation) {
             self.note(inside, &format!("{name} is sent before it is stored"));
@@ -89,15 +90,17 @@ impl Oracle {
         if message.survives_stop != self.survives_stop(id, &message.task) {
             self.note(inside, &format!("{name} does not say what a stop means"));
         }
-        let of = (id.clone(), message.generation);
+        let of = (message.run_id, message.generation);
         let stopped = inside.stopped_at.get(&of);
         let stopped = stopped.filter(|_| !message.survives_stop);
-        let mut ended = inside.cancelled_at.get(&of).into_iter().chain(stopped);
+        let purged = inside.purged.get(&message.run_id);
+        let cancelled = inside.cancelled_at.get(&of);
+        let mut ended = cancelled.into_iter().chain(stopped).chain(purged);
         let broken_off = self.swarm.breaks_lease;
         if ended.any(|at| sent.at > *at) && !broken_off {
             self.note(
                 inside,
-                &format!("{name} is sent after its workflow was cancelled or stopped"),
+                &format!("{name} is sent after its workflow was cancelled, stopped or purged"),
             );
         }
         let Some(key) = key else { return };
@@ -115,11 +118,11 @@ impl Oracle {
         message: &TaskMessage,
     ) -> Vec<&'static str> {
         let mut wrong = Vec::new();
-        if !message.again && !inside.unmarked.insert(key.clone()) {
+        if !message.again && !inside.unmarked.insert(*key) {
             wrong.push("is sent again without the mark");
         }
         let now = self.scheduler.now();
-        let by = (key.clone(), message.epoch);
+        let by = (*key, message.epoch);
         let known = inside.known_sent.get(&by);
         if known.is_some_and(|at| sent.at > *at && now < *at + LOST_DISPATCH_THRESHOLD) {
             wrong.push("is sent again by a leader that knows of its sending");
@@ -163,7 +166,8 @@ impl Oracle {
             };
             let now = self.scheduler.now();
             for result in &record.results {
-                let key = self.key(&result.workflow_id, &result.task, result.attempt_no);
+                let (id, run) = (&result.workflow_id, result.run_id);
+                let key = self.key(id, run, &result.task, result.attempt_no);
                 if let Some(key) = key {
                     inside.seen.insert(key, now);
                 }
@@ -207,7 +211,7 @@ impl Oracle {
     fn result_acknowledged(&self, inside: &mut Inside, result: &CompletionResult) {
         let id = &result.workflow_id;
         let name = format!("{id}/{}/{}", result.task, result.attempt_no);
-        let Some(state) = inside.states.get(id) else {
+        let Some(state) = inside.states.get(&result.run_id) else {
             return self.note(
                 inside,
                 &format!("the end of {name} is acknowledged without a state"),
@@ -233,9 +237,10 @@ impl Oracle {
     fn request_acknowledged(&self, inside: &mut Inside, control: &ControlRecord) {
         let id = &control.workflow_id;
         let known = match control.action {
-            ControlAction::Submit => inside.states.contains_key(id),
+            ControlAction::Submit => inside.states.contains_key(&control.run_id),
             ControlAction::Cancel | ControlAction::Retry | ControlAction::Purge => {
                 inside.answered.contains(&control.request_id)
+                    || inside.purged.contains_key(&control.run_id)
             }
         };
         if !known {
@@ -250,7 +255,8 @@ impl Oracle {
     fn task_deleted(&self, inside: &mut Inside, message: &TaskMessage) {
         let id = &message.workflow_id;
         let name = format!("{id}/{}/{}", message.task, message.attempt_no);
-        let Some(key) = self.key(id, &message.task, message.attempt_no) else {
+        let key = self.key(id, message.run_id, &message.task, message.attempt_no);
+        let Some(key) = key else {
             return self.note(
                 inside,
                 &format!("the message of {name} is deleted, unheard of"),
@@ -258,7 +264,7 @@ impl Oracle {
         };
         let standing = inside
             .states
-            .get(id)
+            .get(&key.0)
             .and_then(|state| standing(state, key.1));
         let old = standing
             .is_some_and(|(task, attempt)| attempt > message.attempt_no || task.is_terminal());

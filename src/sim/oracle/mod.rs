@@ -14,9 +14,13 @@
 //! 6. A row is final only after its state, and open before its state leaves a final one; it never goes back (P16), nor loses a
 //!    flag (P17).
 //! 7. A request is applied once, to what its asker saw (P29).
+//! 8. Only what has ended is purged; nothing of its run is stored, sent or started from then on, and its definition goes last (P31).
+//!
+//! All of it is kept by run, not by workflow: what comes late of a purged run is judged by what that run was.
 
 mod executions;
 mod messages;
+mod purges;
 mod rows;
 mod states;
 
@@ -32,8 +36,8 @@ use super::workload::Workload;
 use crate::definition::{TaskName, WorkflowId};
 use crate::engine::{Attempt, Generation, TaskIx, TaskState};
 use crate::protocol::Layout;
-use crate::record::{ControlRecord, Epoch, IndexRecord, RuntimeRecord};
-use crate::store::{Queue, RowKey};
+use crate::record::{ControlRecord, Epoch, IndexRecord, RunId, RuntimeRecord};
+use crate::store::{BlobPath, Queue, RowKey};
 
 /// When a request was sent, by whom, and whether the sender learns that it was carried out.
 #[derive(Debug, Clone, Copy)]
@@ -44,23 +48,29 @@ pub(super) struct Sent {
 }
 
 /// One attempt of one task.
-type AttemptKey = (WorkflowId, TaskIx, Attempt);
+type AttemptKey = (RunId, TaskIx, Attempt);
 
 #[derive(Debug, Default)]
 struct Inside {
     violations: Vec<String>,
-    /// The newest state of each workflow.
-    states: BTreeMap<WorkflowId, RuntimeRecord>,
+    /// The newest state of each run.
+    states: BTreeMap<RunId, RuntimeRecord>,
+    /// The run whose state was stored last.
+    lives: BTreeMap<WorkflowId, RunId>,
+    /// The run of the definition that is stored.
+    defined: BTreeMap<WorkflowId, RunId>,
+    /// When a tombstone was stored.
+    purged: BTreeMap<RunId, Duration>,
     /// Every attempt that a stored state has issued.
     issued: BTreeMap<AttemptKey, Generation>,
     /// When a state with a cancel was first stored.
-    cancelled_at: BTreeMap<(WorkflowId, Generation), Duration>,
+    cancelled_at: BTreeMap<(RunId, Generation), Duration>,
     /// When a state with a stop was first stored.
-    stopped_at: BTreeMap<(WorkflowId, Generation), Duration>,
+    stopped_at: BTreeMap<(RunId, Generation), Duration>,
     /// When a row was first stored that shows a stop.
-    stop_shown_at: BTreeMap<(WorkflowId, Generation), Duration>,
+    stop_shown_at: BTreeMap<(RunId, Generation), Duration>,
     /// When the flag was first stored.
-    flagged_at: BTreeMap<(WorkflowId, Generation), Duration>,
+    flagged_at: BTreeMap<(RunId, Generation), Duration>,
     /// Every request that a stored state has answered.
     answered: BTreeSet<Uuid>,
     /// The leader in the sentinel, and since when.
@@ -69,7 +79,7 @@ struct Inside {
     leads: Option<ProcessId>,
     rows: BTreeMap<RowKey, IndexRecord>,
     /// Generations and epochs that rows have shown, and since when.
-    row_places: BTreeMap<WorkflowId, Vec<(Duration, Generation, Epoch)>>,
+    row_places: BTreeMap<RunId, Vec<(Duration, Generation, Epoch)>>,
     executions: executions::Executions,
     /// Attempts that were sent without the mark `again`.
     unmarked: BTreeSet<AttemptKey>,
@@ -83,7 +93,8 @@ struct Inside {
     bodies: BTreeMap<(Queue, String), String>,
     poisoned: BTreeSet<String>,
     posted: BTreeSet<AttemptKey>,
-    outputs: BTreeSet<String>,
+    /// Outputs and logs, and when they were stored.
+    blobs: BTreeMap<BlobPath, Duration>,
     starts: u64,
     poison_tasks: u64,
 }
@@ -144,44 +155,98 @@ impl Oracle {
         hold(&self.inside).starts
     }
 
-    /// Whether `generation` was ever cancelled, or any before it.
+    /// Whether any generation of any run of the workflow was cancelled.
     pub(super) fn was_cancelled(&self, id: &WorkflowId) -> bool {
         let inside = hold(&self.inside);
-        inside.cancelled_at.keys().any(|(of, _)| of == id)
+        let mut runs = inside.cancelled_at.keys().map(|(run, _)| run);
+        runs.any(|run| inside.states[run].workflow_id == *id)
     }
 
-    /// Whether a failure has stopped any generation.
-    pub(super) fn was_stopped(&self, id: &WorkflowId) -> bool {
+    /// Whether any generation of the run was cancelled, or stopped by a failure.
+    pub(super) fn was_disturbed(&self, run: RunId) -> bool {
         let inside = hold(&self.inside);
-        inside.stopped_at.keys().any(|(of, _)| of == id)
+        let mut ended = inside.cancelled_at.keys().chain(inside.stopped_at.keys());
+        ended.any(|(of, _)| *of == run)
+    }
+
+    /// Whether any run of the workflow was purged.
+    pub(super) fn was_purged(&self, id: &WorkflowId) -> bool {
+        let inside = hold(&self.inside);
+        let mut runs = inside.purged.keys();
+        runs.any(|run| {
+            inside
+                .states
+                .get(run)
+                .is_some_and(|state| state.workflow_id == *id)
+        })
     }
 
     /// Whether a failure has stopped this generation.
-    pub(super) fn is_stopped(&self, of: &(WorkflowId, Generation)) -> bool {
+    pub(super) fn is_stopped(&self, of: &(RunId, Generation)) -> bool {
         hold(&self.inside).stopped_at.contains_key(of)
     }
 
     /// Whether a cancel of this generation was applied.
-    pub(super) fn is_cancelled(&self, of: &(WorkflowId, Generation)) -> bool {
+    pub(super) fn is_cancelled(&self, of: &(RunId, Generation)) -> bool {
         hold(&self.inside).cancelled_at.contains_key(of)
     }
 
     /// Whether the flag of this generation was stored.
-    pub(super) fn is_flagged(&self, of: &(WorkflowId, Generation)) -> bool {
+    pub(super) fn is_flagged(&self, of: &(RunId, Generation)) -> bool {
         hold(&self.inside).flagged_at.contains_key(of)
     }
 
-    /// Whether the state is final and its row shows that, among those of final workflows and there only.
-    pub(super) fn is_shown_final(&self, id: &WorkflowId) -> bool {
+    /// Whether the state is final and its row shows that, among those of final workflows and there only; or whether all is purged.
+    pub(super) fn is_over(&self, id: &WorkflowId) -> bool {
         let inside = hold(&self.inside);
-        let Some(state) = inside.states.get(id) else {
+        let life = inside.lives.get(id);
+        let Some(state) = life.and_then(|run| inside.states.get(run)) else {
             return false;
         };
         let (open, done) = (self.layout.open_row(id), self.layout.done_row(id));
         let shown = inside.rows.get(&done);
-        let is_shown = shown
-            .is_some_and(|row| (row.status, row.generation) == (state.status, state.generation));
-        state.status.is_final() && is_shown && !inside.rows.contains_key(&open)
+        let is_open = inside.rows.contains_key(&open);
+        if inside.purged.contains_key(&state.run_id) {
+            return !inside.defined.contains_key(id) && shown.is_none() && !is_open;
+        }
+        let is = |row: &IndexRecord| (row.run_id, row.status, row.generation);
+        let is_shown =
+            shown.is_some_and(|row| is(row) == (state.run_id, state.status, state.generation));
+        state.status.is_final() && is_shown && !is_open
+    }
+
+    /// Whether the newest run was purged.
+    pub(super) fn is_purged(&self, id: &WorkflowId) -> bool {
+        let inside = hold(&self.inside);
+        let life = inside.lives.get(id);
+        life.is_some_and(|run| inside.purged.contains_key(run))
+    }
+
+    /// Claims, outputs and logs that are left of a purged run.
+    pub(super) fn leftovers(&self, id: &WorkflowId) -> Vec<String> {
+        let inside = hold(&self.inside);
+        let runs = inside.purged.keys();
+        runs.flat_map(|run| self.left_of(&inside, id, *run, Duration::MAX))
+            .collect()
+    }
+
+    /// What is left of what was stored before `until` of a run.
+    fn left_of(
+        &self,
+        inside: &Inside,
+        id: &WorkflowId,
+        run: RunId,
+        until: Duration,
+    ) -> Vec<String> {
+        let folder = self.layout.run_folder(id, run);
+        let blobs = inside.blobs.iter();
+        let blobs = blobs.filter(|(path, at)| path.name().starts_with(&folder) && **at < until);
+        let claims = inside.executions.claims.iter();
+        let claims = claims.filter(|(_, (claim, at, _))| claim.run_id == run && *at < until);
+        let blobs = blobs.map(|(path, _)| path.to_string());
+        blobs
+            .chain(claims.map(|(key, _)| key.to_string()))
+            .collect()
     }
 
     /// The process that leads, or led last.
@@ -189,9 +254,11 @@ impl Oracle {
         hold(&self.inside).leads
     }
 
-    /// The newest state stored.
+    /// The newest state stored, that of a purged run also.
     pub(super) fn state(&self, id: &WorkflowId) -> Option<RuntimeRecord> {
-        hold(&self.inside).states.get(id).cloned()
+        let inside = hold(&self.inside);
+        let life = inside.lives.get(id)?;
+        inside.states.get(life).cloned()
     }
 
     /// Whether a stop leaves the task alone.
@@ -207,8 +274,14 @@ impl Oracle {
         Some(TaskIx::new(u32::try_from(place).ok()?))
     }
 
-    fn key(&self, id: &WorkflowId, task: &TaskName, attempt: Attempt) -> Option<AttemptKey> {
-        Some((id.clone(), self.place(id, task)?, attempt))
+    fn key(
+        &self,
+        id: &WorkflowId,
+        run: RunId,
+        task: &TaskName,
+        attempt: Attempt,
+    ) -> Option<AttemptKey> {
+        Some((run, self.place(id, task)?, attempt))
     }
 }
 

@@ -38,11 +38,12 @@ impl Oracle {
             let left = [self.layout.open_row(id), self.layout.done_row(id)];
             let mut left = left.iter().filter_map(|key| inside.rows.get(key));
             let flags = |row: &IndexRecord| (row.cancel_requested, row.stopping);
+            let is_purged = inside.purged.contains_key(&gone.run_id);
             let is_kept = |row: &IndexRecord| {
                 row.run_id != gone.run_id
                     || (flags(row).0 >= flags(&gone).0 && flags(row).1 >= flags(&gone).1)
             };
-            if !left.any(is_kept) {
+            if !is_purged && !left.any(is_kept) {
                 self.note(
                     &mut inside,
                     &format!("the row of {id} is gone, and its flags"),
@@ -58,21 +59,24 @@ impl Oracle {
     }
 
     fn index_written(&self, inside: &mut Inside, sent: Sent, key: RowKey, row: IndexRecord) {
-        let id = row.workflow_id.clone();
+        let (id, run) = (row.workflow_id.clone(), row.run_id);
         if let Some(flag) = row.cancel_requested {
-            let of = (id.clone(), flag);
+            let of = (run, flag);
             inside.flagged_at.entry(of).or_insert(self.scheduler.now());
         }
         let mut wrong = Vec::new();
         if let Some(stopping) = row.stopping {
-            let of = (id.clone(), stopping);
+            let of = (run, stopping);
             if !inside.stopped_at.contains_key(&of) {
                 wrong.push(format!("the row of {id} shows a stop that is not stored"));
             }
             let now = self.scheduler.now();
             inside.stop_shown_at.entry(of).or_insert(now);
         }
-        if let Some(before) = inside.rows.get(&key) {
+        let before = inside.rows.get(&key);
+        if before.is_some_and(|before| before.run_id != run) {
+            wrong.push(format!("the row of {id} goes over to another run"));
+        } else if let Some(before) = before {
             let place = |row: &IndexRecord| (row.epoch, row.revision);
             if place(&row) < place(before) || row.revision < before.revision {
                 wrong.push(format!(
@@ -88,7 +92,7 @@ impl Oracle {
                 wrong.push(format!("the row of {id} loses its stop"));
             }
         }
-        let state = inside.states.get(&id);
+        let state = inside.states.get(&run);
         // The end of an earlier generation may land late: it stands beside the open row, which is the one that is read.
         let has_ended =
             |state: &RuntimeRecord| state.status.is_final() || row.generation < state.generation;
@@ -109,7 +113,7 @@ impl Oracle {
             self.note(inside, &what);
         }
         let now = self.scheduler.now();
-        let places = inside.row_places.entry(id).or_default();
+        let places = inside.row_places.entry(run).or_default();
         places.push((now, row.generation, row.epoch));
         places.dedup_by_key(|(_, generation, epoch)| (*generation, *epoch));
         inside.rows.insert(key, row);

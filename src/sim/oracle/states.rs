@@ -8,7 +8,9 @@ use super::{Inside, Oracle, Sent, standing};
 use crate::definition::OnFailure;
 use crate::engine::{Outcome, TaskIx, TaskState};
 use crate::protocol::Layout;
-use crate::record::{ControlAction, RuntimeRecord, SentinelRecord, decode};
+use crate::record::{
+    ControlAction, DefinitionRecord, RuntimeRecord, SentinelRecord, StateRecord, decode,
+};
 use crate::sim::scheduler::hold;
 use crate::store::BlobPath;
 
@@ -19,8 +21,15 @@ impl Oracle {
     /// A blob was written.
     pub(in crate::sim) fn blob_put(&self, sent: Sent, path: &BlobPath, body: &Bytes) {
         let mut inside = hold(&self.inside);
-        if path.container() == self.layout.outputs() {
-            inside.outputs.insert(path.name().to_owned());
+        if [self.layout.outputs(), self.layout.logs()].contains(&path.container()) {
+            inside.blobs.insert(path.clone(), self.scheduler.now());
+        } else if path.name().ends_with(Layout::DEFINITION_ENDING) {
+            match decode::<DefinitionRecord>(body) {
+                Ok(record) => {
+                    inside.defined.insert(record.workflow_id, record.run_id);
+                }
+                Err(error) => self.note(&mut inside, &format!("{path} {error}")),
+            }
         } else if *path == self.layout.sentinel() {
             match decode(body) {
                 Ok(record) => {
@@ -29,11 +38,12 @@ impl Oracle {
                 }
                 Err(error) => self.note(&mut inside, &format!("the sentinel {error}")),
             }
-        } else if path.container() == self.layout.workflows()
-            && !path.name().ends_with(Layout::DEFINITION_ENDING)
-        {
-            match decode(body) {
-                Ok(record) => self.state_put(&mut inside, sent, record),
+        } else if path.container() == self.layout.workflows() {
+            match StateRecord::decode(body) {
+                Ok(StateRecord::Live(record)) => self.state_put(&mut inside, sent, record),
+                Ok(StateRecord::Purged(tombstone)) => {
+                    self.tombstone_put(&mut inside, sent, &tombstone);
+                }
                 Err(error) => self.note(&mut inside, &format!("{path} {error}")),
             }
         }
@@ -73,8 +83,14 @@ impl Oracle {
         superseded && !self.swarm.breaks_lease
     }
 
+    /// Whether a leader of this epoch has a successor that broke its lease.
+    pub(super) fn is_late(&self, inside: &Inside, epoch: crate::record::Epoch) -> bool {
+        let superseded = inside.leader.is_some_and(|(leads, _, _)| epoch < leads);
+        superseded && self.swarm.breaks_lease
+    }
+
     fn state_put(&self, inside: &mut Inside, sent: Sent, record: RuntimeRecord) {
-        let id = record.workflow_id.clone();
+        let (id, run) = (record.workflow_id.clone(), record.run_id);
         let now = self.scheduler.now();
         if self.is_fenced(inside, sent, record.epoch) {
             self.note(
@@ -82,9 +98,15 @@ impl Oracle {
                 &format!("{id} is written by the fenced epoch {}", record.epoch),
             );
         }
-        let old = inside.states.remove(&id);
+        let before = inside.lives.insert(id.clone(), run);
+        let replaces_live = before.is_some_and(|of| of != run && !inside.purged.contains_key(&of));
+        if replaces_live || inside.purged.contains_key(&run) {
+            let what = format!("{id} gets a state of run {run} after {before:?}");
+            self.note(inside, &what);
+        }
+        let old = inside.states.remove(&run);
         let was_open = old.as_ref().is_some_and(|old| !old.status.is_final());
-        let flagged = inside.flagged_at.get(&(id.clone(), record.generation));
+        let flagged = inside.flagged_at.get(&(run, record.generation));
         let leads = inside.leader.map(|(_, _, since)| since);
         // The later of the two: since then a leader could read the flag.
         let asked = flagged.copied().zip(leads).map(|(at, since)| at.max(since));
@@ -103,11 +125,11 @@ impl Oracle {
             self.note(inside, &format!("{id}: {wrong}"));
         }
         for detail in &record.tasks {
-            let issued = (id.clone(), detail.place, detail.attempt_no);
+            let issued = (run, detail.place, detail.attempt_no);
             inside.issued.entry(issued).or_insert(record.generation);
         }
         if record.cancel.is_some() {
-            let of = (id.clone(), record.generation);
+            let of = (run, record.generation);
             // A client shows its request in the row before it sends it.
             if !inside.flagged_at.contains_key(&of) {
                 self.note(
@@ -118,14 +140,14 @@ impl Oracle {
             inside.cancelled_at.entry(of).or_insert(now);
         }
         if record.stop.is_some() {
-            let of = (id.clone(), record.generation);
+            let of = (run, record.generation);
             inside.stopped_at.entry(of).or_insert(now);
         }
         let answered = record.control_results.iter();
         inside
             .answered
             .extend(answered.map(|result| result.request_id));
-        inside.states.insert(id, record);
+        inside.states.insert(run, record);
     }
 
     /// What is wrong with the step from one stored state to the next.
@@ -172,9 +194,7 @@ impl Oracle {
         }
         // Of a leader whose lease was broken a write may land when its successor has shown the end that it replaces. The request was not
         // acknowledged, and leads the successor back.
-        let is_late = inside
-            .leader
-            .is_some_and(|(leads, _, _)| new.epoch < leads && self.swarm.breaks_lease);
+        let is_late = self.is_late(inside, new.epoch);
         let open = self.layout.open_row(&new.workflow_id);
         if again && !new.status.is_final() && !is_late && !inside.rows.contains_key(&open) {
             wrong.push("leaves a final state without an open row".to_owned());
@@ -205,7 +225,7 @@ impl Oracle {
             }
             if let Some(told) = report(new, place).filter(|_| !stays) {
                 // The report of an attempt that is tried again stands beside the next.
-                let key = |attempt| (new.workflow_id.clone(), place, attempt);
+                let key = |attempt| (new.run_id, place, attempt);
                 let of = inside.executions.tokens.get(&told.token);
                 let is_next = report(old, place) != Some(told);
                 if is_next && of.is_some_and(|of| *of != key(before.1)) {
