@@ -213,29 +213,24 @@ impl Oracle {
                 wrong.push("is posted before its output is stored");
             }
         }
-        let is_cancelled = match result.report.outcome {
-            Outcome::Cancelled(generation) => {
-                let of = (result.run_id, generation);
-                let is_stopped = inside.stop_shown_at.contains_key(&of);
-                if !inside.flagged_at.contains_key(&of) && !is_stopped {
-                    wrong.push("is posted as cancelled, but nobody asked for that");
-                }
-                true
-            }
-            Outcome::Succeeded | Outcome::Failed(_) => false,
-        };
+        // Who has a suspect reads the state, which shows a stop before the row does.
+        let of = (result.run_id, result.generation);
+        let is_ending = inside.flagged_at.contains_key(&of) || inside.stopped_at.contains_key(&of);
+        if result.report.outcome == Outcome::Cancelled(result.generation) && !is_ending {
+            wrong.push("is posted as cancelled, but nobody asked for that");
+        }
         let executions = &mut inside.executions;
         let times = executions.posted.entry(token.clone()).or_default();
         *times += 1;
         if *times > 1 && self.swarm.has_whole_network() && !self.swarm.pauses {
             wrong.push("is posted twice by one execution");
         }
-        // Of what is cancelled nobody starts another, so its loss goes unnoticed.
+        // Of what is to end nobody starts another, so its loss goes unnoticed, and its claim is not kept up (P19).
         let claim = executions.claims.get(&self.layout.claim(id, &result.task));
         let started = executions.started.get(token);
         let beaten = executions.claimed.get(token).map(|(_, at)| at).max(started);
         let is_old = beaten.is_some_and(|at| sent.at > *at + POST_AFTER_BEAT_MAX);
-        if is_old && !is_cancelled && !self.swarm.pauses {
+        if is_old && !is_ending && !self.swarm.pauses {
             wrong.push("is posted long after the last heartbeat");
         }
         // A doubled message may start beside an old claim, which its first beat meets.
@@ -247,7 +242,7 @@ impl Oracle {
                     && since > started
                     && sent.at > *since + POST_AFTER_BEAT_MAX
             });
-        if is_lost && !is_cancelled && !self.swarm.pauses {
+        if is_lost && !is_ending && !self.swarm.pauses {
             wrong.push("is posted by an execution that has lost it long ago");
         }
         if let Some(key) = self.key(id, result.run_id, &result.task, result.attempt_no) {
