@@ -148,6 +148,9 @@ impl Projection {
         }
         let done_key = self.layout.done_row(&self.id);
         while let Some(done) = self.get(&done_key, hurry).await? {
+            if done.record.epoch > record.epoch {
+                return Ok(Shown::Met(done.record.epoch));
+            }
             if self.delete(&done_key, &done.row.etag, hurry).await? {
                 break;
             }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::{Candidate, Cell, Layout, Leadership, Loss, Projection, ReadError, Shown, Swap, Try};
@@ -338,6 +340,36 @@ async fn a_row_of_a_later_epoch_is_not_touched() {
         .expect("memory")
         .expect("there");
     assert_eq!(now.etag, made);
+}
+
+#[tokio::test]
+async fn a_final_row_that_a_later_leader_has_made_meanwhile_is_not_removed() {
+    let env = real::env();
+    let plain = memory(&env).await;
+    let (later, key) = (index(Status::Completed, 5), layout().done_row(&id()));
+    let (rival, of_rival) = (plain.clone(), key.clone());
+    // The later leader finds the row open and moves it back, just before this one removes what it takes for the old final row.
+    let is_first = AtomicBool::new(true);
+    let faults = Faults::script().hook(move |op, path| {
+        let removes = *op == Op::RowDelete && path.ends_with("done/w");
+        if removes && is_first.swap(false, Ordering::SeqCst) {
+            let (table, fields) = (layout().index().clone(), fields_of(&later));
+            let row = rival.rows.get(&table, &of_rival).now_or_never()?;
+            let expect = Expect::Version(row.ok()??.etag);
+            let written = rival.rows.write(&table, &of_rival, &fields, &expect);
+            written.now_or_never()?.ok()?;
+        }
+        None
+    });
+    let (store, _) = faults.wrap(plain.clone(), env.clone());
+    let hurry = CancellationToken::new();
+    let mut row = Projection::new(env, store, layout(), id());
+    let finished = row.finish(&index(Status::Completed, 4), &hurry).await;
+    assert_eq!(finished.expect("memory"), Shown::Yes);
+    let reopened = row.reopen(&index(Status::Running, 4), &hurry).await;
+    assert_eq!(reopened.expect("memory"), Shown::Met(Epoch::new(5)));
+    let done = plain.rows.get(layout().index(), &key).await;
+    assert!(done.expect("memory").is_some());
 }
 
 #[tokio::test]
