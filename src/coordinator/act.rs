@@ -184,7 +184,7 @@ impl Actor {
                     left.push(delivery.left());
                 }
                 Mail::TakeUp
-                | Mail::CancelRequested(_)
+                | Mail::CancelRequested(..)
                 | Mail::Slots { .. }
                 | Mail::Drained
                 | Mail::Repair

@@ -21,7 +21,7 @@ use crate::definition::{QueueName, TaskName, WorkflowId};
 use crate::engine::{Attempt, Generation};
 use crate::env::Mono;
 use crate::protocol::{Cell, Delivery, Outbox, Pauses, Projection, ReadError};
-use crate::record::{CompletionResult, ControlRecord, TombstoneRecord};
+use crate::record::{CompletionResult, ControlRecord, RunId, TombstoneRecord};
 use crate::store::{Kind, StoreError};
 
 /// Most pieces of news in one turn.
@@ -69,7 +69,7 @@ pub(super) struct Actor {
 pub(super) struct News {
     pub(super) results: Vec<(Box<CompletionResult>, Delivery)>,
     pub(super) controls: Vec<(Box<ControlRecord>, Delivery)>,
-    pub(super) cancel: Option<Generation>,
+    pub(super) cancel: Option<(RunId, Generation)>,
     pub(super) slots: Vec<(QueueName, u32)>,
     pub(super) drained: bool,
     pub(super) repair: bool,
@@ -250,7 +250,7 @@ impl News {
             Mail::Result(result, delivery) => self.results.push((result, delivery)),
             Mail::Control(control, delivery) => self.controls.push((control, delivery)),
             Mail::TakeUp => {}
-            Mail::CancelRequested(generation) => self.cancel = self.cancel.max(Some(generation)),
+            Mail::CancelRequested(run, generation) => self.cancel = Some((run, generation)),
             Mail::Slots { queue, count } => self.slots.push((queue, count)),
             Mail::Drained => self.drained = true,
             Mail::Repair => self.repair = true,

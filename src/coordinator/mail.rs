@@ -3,7 +3,7 @@
 use crate::definition::{QueueName, TaskName};
 use crate::engine::{Attempt, Generation};
 use crate::protocol::Delivery;
-use crate::record::{CompletionResult, ControlRecord};
+use crate::record::{CompletionResult, ControlRecord, RunId};
 
 /// One piece of news or work for a workflow.
 #[derive(Debug)]
@@ -14,8 +14,8 @@ pub(super) enum Mail {
     Control(Box<ControlRecord>, Delivery),
     /// It is unfinished and held by nobody.
     TakeUp,
-    /// Its row asks for a cancel of this generation.
-    CancelRequested(Generation),
+    /// Its row asks for a cancel of this generation of this run.
+    CancelRequested(RunId, Generation),
     /// Slots of a task queue came free.
     Slots {
         /// The queue.

@@ -145,6 +145,10 @@ fn look_at(ctx: &Arc<Context>, registry: &Arc<Registry>, row: Row, take_up: bool
     }
     let asked = record.cancel_requested == Some(record.generation);
     if asked && (held || take_up) && record.status != crate::engine::Status::Cancelling {
-        registry.post(ctx, id, Mail::CancelRequested(record.generation));
+        registry.post(
+            ctx,
+            id,
+            Mail::CancelRequested(record.run_id, record.generation),
+        );
     }
 }

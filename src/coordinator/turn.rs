@@ -11,10 +11,10 @@ use super::actor::{Actor, GRACE_NOTE_INTERVAL, MARKS_AFTER, News, Trouble};
 use super::book::{Fate, Pass};
 use super::load::Loaded;
 use super::stats::Stats;
-use crate::engine::{Applied, TaskState};
+use crate::engine::{Applied, Generation, TaskState};
 use crate::env::Mono;
 use crate::protocol::{Shown, Swap, note};
-use crate::record::Stamp;
+use crate::record::{RunId, Stamp};
 use crate::store::{Kind, StoreError};
 
 impl Actor {
@@ -89,9 +89,10 @@ impl Actor {
 
     /// Acts on a request that waited on the row while nobody led.
     async fn cancel_if_row_says_so(&mut self) -> Result<(), Trouble> {
-        if let Some(generation) = self.row.cancel_requested() {
+        let run = self.book.as_ref().map(|book| book.definition.run_id);
+        if let Some(asked) = run.zip(self.row.cancel_requested()) {
             let news = News {
-                cancel: Some(generation),
+                cancel: Some(asked),
                 ..News::default()
             };
             self.apply_and_store(&news, Pass::default()).await?;
@@ -161,7 +162,9 @@ impl Actor {
         for (control, _) in &news.controls {
             book.apply_control(&ctx.env, outbox, control, pass);
         }
-        if let Some(generation) = news.cancel {
+        // A row of an earlier run of the id may have been read before that was purged.
+        let of_run = |(run, _): &(RunId, Generation)| *run == book.definition.run_id;
+        if let Some((_, generation)) = news.cancel.filter(of_run) {
             // Why not needs no answer: the request stays on the row and is old by its generation.
             drop(book.cancel(&ctx.env, outbox, generation, pass));
         }

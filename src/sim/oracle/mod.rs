@@ -215,6 +215,12 @@ impl Oracle {
         state.status.is_final() && is_shown && !is_open
     }
 
+    /// Whether a definition is stored.
+    #[cfg(test)]
+    pub(super) fn is_defined(&self, id: &WorkflowId) -> bool {
+        hold(&self.inside).defined.contains_key(id)
+    }
+
     /// Whether the newest run was purged.
     pub(super) fn is_purged(&self, id: &WorkflowId) -> bool {
         let inside = hold(&self.inside);
