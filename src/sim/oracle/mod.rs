@@ -2,7 +2,7 @@
 //!
 //! Invariants it watches (the clauses are those of `docs/protocol.md`):
 //! 1. Epochs, revisions, generations and attempts in states never go back; ended tasks change only with a new generation (P1, P12).
-//! 2. What is sent or started was issued by a stored state (P4); what is acknowledged is in a stored state (P6). An attempt is sent
+//! 2. What is sent or started was issued by a stored state (P4); what is acknowledged is in a stored state (P6), in one step once. An attempt is sent
 //!    unmarked at most once, and not again by a leader that knows of its sending (P8, P18); not before the row shows its leader, nor
 //!    before an end that waits is received (P12).
 //! 3. After the write that applies a cancel nothing of its generation is sent; after the flag and an interval nothing starts (P30). The
@@ -93,6 +93,8 @@ struct Inside {
     bodies: BTreeMap<(Queue, String), String>,
     poisoned: BTreeSet<String>,
     posted: BTreeSet<AttemptKey>,
+    /// Executions whose end a stored state has taken up.
+    told: BTreeSet<String>,
     /// Outputs and logs, and when they were stored.
     blobs: BTreeMap<BlobPath, Duration>,
     starts: u64,

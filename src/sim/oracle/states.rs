@@ -124,6 +124,19 @@ impl Oracle {
         for wrong in self.wrong_step(inside, old.as_ref(), &record) {
             self.note(inside, &format!("{id}: {wrong}"));
         }
+        for (place, told) in record
+            .tasks
+            .iter()
+            .filter_map(|detail| Some((detail.place, detail.report.as_ref()?)))
+        {
+            let is_new = old.as_ref().and_then(|old| report(old, place)) != Some(told);
+            if is_new && !inside.told.insert(told.token.clone()) {
+                self.note(
+                    inside,
+                    &format!("{id}: the end told by {} is applied twice", told.token),
+                );
+            }
+        }
         for detail in &record.tasks {
             let issued = (run, detail.place, detail.attempt_no);
             inside.issued.entry(issued).or_insert(record.generation);
