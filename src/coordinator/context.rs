@@ -18,7 +18,7 @@ use crate::record::Epoch;
 use crate::store::{Store, StoreError};
 
 /// Most workflows that take a turn at once.
-pub(super) const TURNS_AT_ONCE: usize = 64;
+const TURNS_AT_ONCE: usize = 64;
 
 /// One term of leadership. Its store refuses everything once the fence is closed.
 #[derive(Debug)]
@@ -44,6 +44,31 @@ pub(super) struct Context {
 }
 
 impl Context {
+    /// What a term begins with.
+    pub(super) fn new(
+        env: &Env,
+        layout: &Layout,
+        config: &Config,
+        leadership: Arc<Leadership>,
+        stop: &CancellationToken,
+    ) -> Self {
+        Self {
+            env: env.clone(),
+            store: leadership.store().clone(),
+            layout: layout.clone(),
+            config: config.clone(),
+            leadership,
+            stats: Arc::default(),
+            window: Window::new(config.max_outstanding),
+            sendings: Sendings::default(),
+            turns: Semaphore::new(TURNS_AT_ONCE),
+            stopping: stop.clone(),
+            queues: Mutex::default(),
+            received_to: Mutex::default(),
+            in_doubt: AtomicBool::new(false),
+        }
+    }
+
     pub(super) fn epoch(&self) -> Epoch {
         self.leadership.epoch()
     }

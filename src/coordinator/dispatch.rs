@@ -494,3 +494,6 @@ fn carried_bytes(input: &Input) -> usize {
         Some(InputOutput::Blob(_)) | None => 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,20 +1,16 @@
 //! One coordinator process: waiting to lead, terms of leadership, and how they end (P11–P15).
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::config::{Config, ConfigError};
-use super::context::{Context, TURNS_AT_ONCE};
-use super::lost::Sendings;
+use super::context::Context;
 use super::receive::receive;
 use super::registry::Registry;
-use super::stats::Stats;
 use super::sweep::sweep;
-use super::window::Window;
 use crate::env::{Env, Pulse, TURN_MAX};
 use crate::protocol::{
     Candidate, Layout, Leader, Leadership, Loss, Pauses, ReadError, Try, break_lease, note,
@@ -196,21 +192,13 @@ async fn term(
     stop: &CancellationToken,
 ) -> Option<Loss> {
     let fence = Arc::clone(leadership.fence());
-    let ctx = Arc::new(Context {
-        env: env.clone(),
-        store: leadership.store().clone(),
-        layout: layout.clone(),
-        config: config.clone(),
-        leadership: Arc::clone(&leadership),
-        stats: Arc::new(Stats::default()),
-        window: Window::new(config.max_outstanding),
-        sendings: Sendings::default(),
-        turns: Semaphore::new(TURNS_AT_ONCE),
-        stopping: stop.clone(),
-        queues: Mutex::default(),
-        received_to: Mutex::default(),
-        in_doubt: AtomicBool::new(false),
-    });
+    let ctx = Arc::new(Context::new(
+        env,
+        layout,
+        config,
+        Arc::clone(&leadership),
+        stop,
+    ));
     let registry = Registry::new();
     pulse.turn(env);
     let work = async {

@@ -77,3 +77,21 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::real;
+
+    #[test]
+    fn a_pause_is_what_the_service_asks_for_up_to_half_a_minute() {
+        let (env, first) = (real::env(), Duration::from_millis(100));
+        for (asked_s, pause_s) in [(20, 20), (86_400, 30)] {
+            let asked = Some(Duration::from_secs(asked_s));
+            let pause = Pauses::from(first).next(&env, asked);
+            assert_eq!(pause, Duration::from_secs(pause_s));
+        }
+        let pause = Pauses::from(first).next(&env, None);
+        assert!((first / 2..=first).contains(&pause), "{pause:?}");
+    }
+}

@@ -302,3 +302,46 @@ async fn what_is_inherited_is_not_sent_before_the_news_that_waits_is_known() {
     names.sort_unstable();
     assert_eq!(names, ["b", "c"], "`a` was not sent again");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_leader_puts_its_epoch_into_state_and_row_before_it_sends() {
+    let world = World::new().await;
+    let queue = world.layout.task_queue(&"default".parse().expect("legal"));
+    let queues = &world.store.queues;
+    queues.create_queue(&queue).await.expect("memory");
+    let sends = Faults::script().hook(|op, path| {
+        (*op == Op::QueueSend && path.contains("-q-")).then_some(Fault::RequestLost)
+    });
+    let (deaf, _) = sends.wrap(world.store.clone(), world.env.clone());
+    let (first, _) = world.coordinator_over(&deaf, World::config());
+    let id = world.submit("order", DIAMOND).await;
+    world
+        .until("the row", async || {
+            let row = read_row(&world.store, &world.layout, &id).await;
+            (row.expect("memory")?.record.epoch.number() == 1).then_some(())
+        })
+        .await;
+    first.abort();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let note = Arc::clone(&order);
+    let noting = Faults::script().hook(move |op, path| {
+        match op {
+            Op::BlobPut if path.ends_with("/order.json") => note.lock().unwrap().push("state"),
+            Op::RowWrite if path.contains("/open/") => note.lock().unwrap().push("row"),
+            Op::QueueSend => note.lock().unwrap().push("send"),
+            // Its completion queue is known to be empty when it finds the workflow.
+            Op::RowQuery => return Some(Fault::ReplyLate(Duration::from_millis(200))),
+            _ => {}
+        }
+        None
+    });
+    let (store, _) = noting.wrap(world.store.clone(), world.env.clone());
+    let second = Config {
+        holder: "test/2".to_owned(),
+        break_lease: true,
+        ..World::config()
+    };
+    let (_second, _) = world.coordinator_over(&store, second);
+    assert!(world.next_task("default").await.again);
+    assert_eq!(order.lock().unwrap()[..3], ["state", "row", "send"]);
+}

@@ -366,6 +366,25 @@ async fn a_request_made_for_an_earlier_generation_or_state_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_comes_again_is_not_served_again() {
+    let world = World::new().await;
+    let (_task, _) = world.coordinator(World::config());
+    world.worker("default", failing(&["b"]));
+    let id = world.submit("twice", DIAMOND).await;
+    world.ended(&id).await;
+    let retry = world.request(&id, ControlAction::Retry).await;
+    for _ in 0..2 {
+        world.send(retry.clone()).await;
+        world.drained().await;
+    }
+    let state = world.ended(&id).await;
+    assert_eq!(
+        (state.generation.number(), state.control_results.len()),
+        (2, 1)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_retry_opens_the_row_before_the_state_leaves_its_end() {
     let env = real::env();
     let order = Arc::new(Mutex::new(Vec::new()));

@@ -282,16 +282,7 @@ async fn a_state_of_a_newer_schema_is_set_aside_and_others_go_on() {
         visibility_timeout: Duration::from_secs(1),
         ..World::config()
     });
-    let id = world
-        .submit("newer", "tasks: [{name: a, cmd: x, queue: slow}]")
-        .await;
-    let held = world.next_task("slow").await;
-    world
-        .until("the mark", async || {
-            let state = world.state(&id).await?;
-            state.states.starts_with('d').then_some(())
-        })
-        .await;
+    let (id, held) = with_a_worker(&world, "newer").await;
     let (blobs, path) = (&world.store.blobs, world.layout.runtime(&id));
     let old = blobs.get(&path).await.expect("memory").expect("activated");
     let body = Bytes::from_static(br#"{"schema":2,"new":true}"#);
@@ -319,6 +310,70 @@ async fn a_state_of_a_newer_schema_is_set_aside_and_others_go_on() {
         statistic(&world, task, "workflows_broken").await >= 1,
         "it was reported"
     );
+}
+
+/// A workflow whose one task is with a worker, which is known; its message.
+async fn with_a_worker(world: &World, id: &str) -> (WorkflowId, TaskMessage) {
+    let yaml = "tasks: [{name: a, cmd: x, queue: slow}]";
+    let id = world.submit(id, yaml).await;
+    let held = world.next_task("slow").await;
+    world
+        .until("the mark", async || {
+            let state = world.state(&id).await?;
+            state.states.starts_with('d').then_some(())
+        })
+        .await;
+    (id, held)
+}
+
+/// Changes a state behind the back of its leader.
+async fn rewrite(world: &World, id: &WorkflowId, change: impl FnOnce(&mut RuntimeRecord)) {
+    let found = read_runtime(&world.store, &world.layout, id).await;
+    let mut found = found.expect("memory").expect("activated");
+    change(&mut found.record);
+    let body = Bytes::from(encode(&found.record));
+    let (blobs, path) = (&world.store.blobs, world.layout.runtime(id));
+    let expect = Expect::Version(found.etag);
+    let written = blobs.put(&path, body, &expect, None).await;
+    written.expect("nobody else writes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_the_stored_state_has_not_issued_either_goes_to_the_poison_queue() {
+    let world = World::new().await;
+    let (_task, _) = world.coordinator(World::config());
+    let (id, held) = with_a_worker(&world, "ahead").await;
+    let later = |attempt| TaskMessage {
+        attempt_no: Attempt::new(attempt),
+        ..held.clone()
+    };
+    world.answer(&later(3), Outcome::Succeeded).await;
+    world.drained().await;
+    assert_eq!(world.depth(world.layout.completions_poison()).await, 1);
+    rewrite(&world, &id, |state| {
+        state.tasks[0].attempt_no = Attempt::new(2);
+    })
+    .await;
+    world.answer(&later(2), Outcome::Succeeded).await;
+    world.drained().await;
+    assert_eq!(world.depth(world.layout.completions_poison()).await, 1);
+    assert_eq!(world.ended(&id).await.states, "c");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_epochs_have_gone_back_raises_its_own_and_goes_on() {
+    let world = World::new().await;
+    let (_task, ended) = world.coordinator(World::config());
+    let (id, held) = with_a_worker(&world, "restored").await;
+    rewrite(&world, &id, |state| {
+        (state.epoch, state.holder) = (Epoch::new(7), "elsewhere/1".to_owned());
+    })
+    .await;
+    world.answer(&held, Outcome::Succeeded).await;
+    world.drained().await;
+    assert_eq!(ended.lock().unwrap().take(), None, "it leads still");
+    let state = world.ended(&id).await;
+    assert_eq!((state.states.as_str(), state.epoch.number()), ("c", 8));
 }
 
 /// A counter of a coordinator, which is stopped for that.

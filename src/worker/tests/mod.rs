@@ -339,7 +339,7 @@ impl Bench {
                 real::env().sleep(Duration::from_millis(4)).await;
             }
         };
-        let limit = Duration::from_secs(60);
+        let limit = Duration::from_secs(20);
         real::env()
             .timeout(limit, wait)
             .await

@@ -98,7 +98,7 @@ async fn an_upload_whose_reply_was_lost_is_not_taken_for_a_rivals() {
 async fn an_output_that_is_refused_for_good_fails_the_attempt_and_is_never_a_success() {
     let bench = Bench::new().await;
     let store = Store {
-        blobs: Arc::new(denied::DeniedBlobs(bench.store.blobs.clone())),
+        blobs: Arc::new(denied::DeniedBlobs::for_puts(u32::MAX, &bench.store)),
         ..bench.store.clone()
     };
     bench
@@ -118,6 +118,26 @@ async fn an_output_that_is_refused_for_good_fails_the_attempt_and_is_never_a_suc
         failure.message
     );
     assert_eq!(results[0].report.output, None);
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_few_minutes_is_waited_out() {
+    let bench = Bench::new().await;
+    let store = Store {
+        blobs: Arc::new(denied::DeniedBlobs::for_puts(7, &bench.store)),
+        ..bench.store.clone()
+    };
+    bench
+        .send_task("a", r#"printf '"%05000d"' 7 > $WORKFLOW_OUTPUT"#)
+        .await;
+    let running = bench.start_with(&store, Config::default());
+    let completions = bench.layout.completions();
+    bench
+        .until_later(|| async { bench.depth(completions).await == 1 })
+        .await;
+    let results = bench.results(running, 1).await;
+    assert_eq!(results[0].report.outcome, Outcome::Succeeded);
     bench.assert_tidy().await;
 }
 
@@ -182,17 +202,25 @@ mod denied {
     //! Blobs of an account on which a role is missing.
 
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use async_trait::async_trait;
     use bytes::Bytes;
 
     use crate::store::{
         Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Kind, LeaseId, Listed, Page,
-        Result, StoreError,
+        Result, Store, StoreError,
     };
 
+    /// Denies so many puts, and all else that writes.
     #[derive(Debug)]
-    pub(super) struct DeniedBlobs(pub(super) Arc<dyn Blobs>);
+    pub(super) struct DeniedBlobs(Arc<dyn Blobs>, AtomicU32);
+
+    impl DeniedBlobs {
+        pub(super) fn for_puts(puts: u32, store: &Store) -> Self {
+            Self(store.blobs.clone(), AtomicU32::new(puts))
+        }
+    }
 
     fn denied<T>() -> Result<T> {
         Err(StoreError::new(Kind::Denied, "put blob", "no role"))
@@ -208,12 +236,16 @@ mod denied {
         }
         async fn put(
             &self,
-            _: &BlobPath,
-            _: Bytes,
-            _: &Expect,
-            _: Option<LeaseId>,
+            path: &BlobPath,
+            body: Bytes,
+            expect: &Expect,
+            lease: Option<LeaseId>,
         ) -> Result<ETag> {
-            denied()
+            let one_less = |left: u32| left.checked_sub(1);
+            match (self.1).fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less) {
+                Ok(_) => denied(),
+                Err(_) => self.0.put(path, body, expect, lease).await,
+            }
         }
         async fn delete(&self, _: &BlobPath, _: &ETag) -> Result<()> {
             denied()

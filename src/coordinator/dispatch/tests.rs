@@ -1,0 +1,106 @@
+//! When a ready task is due.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::coordinator::Config;
+use crate::definition::{Source, parse};
+use crate::engine::{AttemptId, AttemptReport, Changes, Generation, Graph, RetryAfter, Runtime};
+use crate::env::Env;
+use crate::protocol::{Candidate, Layout, Try, try_to_lead};
+use crate::record::{DefinitionRecord, RunId};
+use crate::store::memory::MemoryStore;
+use crate::store::memory::manual::ManualClock;
+
+async fn context(env: &Env) -> Context {
+    let (store, layout) = (
+        MemoryStore::open(env.clone()),
+        Layout::new("test").expect("legal"),
+    );
+    layout.create(&store).await.expect("memory");
+    let candidate = Candidate {
+        holder: "test/1".to_owned(),
+        lease: Duration::from_secs(60),
+    };
+    let hurry = CancellationToken::new();
+    match try_to_lead(env, &store, &layout, &candidate, &hurry).await {
+        Ok(Try::Leads(leads)) => {
+            Context::new(env, &layout, &Config::default(), Arc::new(*leads), &hurry)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One task, ready for the first time.
+fn book() -> Book {
+    let yaml = "tasks: [{name: a, cmd: x, num_retries: 1}]";
+    let parsed = parse(&Source::new("test.yaml", yaml)).expect("legal");
+    let graph = Arc::new(Graph::new(&parsed.definition).expect("legal"));
+    let definition = DefinitionRecord {
+        schema: 1,
+        workflow_id: "w".parse().expect("legal"),
+        run_id: RunId::new(uuid::Uuid::nil()),
+        submitted_at: Timestamp::UNIX_EPOCH,
+        submitted_by: "test".to_owned(),
+        definition: parsed.definition,
+    };
+    let runtime = Runtime::start(graph, &mut Changes::default());
+    Book::new(Arc::new(definition), runtime, Timestamp::UNIX_EPOCH)
+}
+
+#[tokio::test]
+async fn a_ready_task_that_nobody_attends_to_is_due_after_the_threshold() {
+    let clock = ManualClock::still();
+    let env = clock.env();
+    let (ctx, book, mut dispatch) = (context(&env).await, book(), Dispatch::default());
+    let due = env.mono().plus(ctx.config.ready_repair_threshold);
+    dispatch.repair(&ctx, &book);
+    assert_eq!(dispatch.next_due(), Some(due));
+    clock.advance(Duration::from_secs(60));
+    dispatch.repair(&ctx, &book);
+    assert_eq!(dispatch.next_due(), Some(due), "it is attended to now");
+}
+
+#[tokio::test]
+async fn a_retry_is_late_by_no_more_than_its_delay_whatever_the_clock() {
+    let env = ManualClock::still().env();
+    let (ctx, mut book, mut dispatch) = (context(&env).await, book(), Dispatch::default());
+    let day = Duration::from_secs(86_400);
+    let (task, delay) = (TaskIx::new(0), Duration::from_secs(10));
+    let id = AttemptId {
+        task,
+        generation: Generation::FIRST,
+        attempt: Attempt::new(1),
+    };
+    let report = AttemptReport {
+        outcome: Outcome::Failed(Failure {
+            kind: FailureKind::Exit,
+            message: "exit code 1".to_owned(),
+            is_final: false,
+        }),
+        token: "t".to_owned(),
+        worker: "script/1".to_owned(),
+        started_at: None,
+        ended_at: Timestamp::UNIX_EPOCH,
+        output: None,
+        exit_code: Some(1),
+        has_log: false,
+        stderr_tail: None,
+        reused_from: None,
+    };
+    // The leader before had a clock that is a day ahead of this one's.
+    let retry = RetryAfter {
+        now: env.wall() + day,
+        delay,
+    };
+    let changes = &mut Changes::default();
+    let applied = book
+        .runtime
+        .apply_report(id, report, retry, |_, _| false, changes);
+    assert_eq!(applied, crate::engine::Applied::Changed);
+    dispatch.enqueue(&ctx, &book, task);
+    assert_eq!(dispatch.next_due(), Some(env.mono().plus(delay)));
+}
