@@ -1,5 +1,5 @@
 //! The deliberate bugs in `tests/mutants/`: each still applies, says what it breaks and names tests that exist; together they reach every
-//! clause. That each is caught is shown by `just mutants`, which takes too long for every run of the tests.
+//! clause and every fault. That each is caught is shown by `just mutants`, which takes too long for every run of the tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -50,9 +50,12 @@ fn every_deliberate_bug_applies_and_says_what_it_breaks_and_what_catches_it() {
                 .all(|file| file.starts_with("src/")),
             "{name} changes more than the sources"
         );
-        let clauses = listed(header, "Clauses: ");
-        assert!(!clauses.is_empty(), "{name} names no clause");
-        for row in listed(header, "Rows: ") {
+        let (clauses, rows) = (listed(header, "Clauses: "), listed(header, "Rows: "));
+        assert!(
+            !clauses.is_empty() || !rows.is_empty(),
+            "{name} breaks nothing"
+        );
+        for row in rows {
             assert!(faults.contains(&row), "{name}: there is no row {row}");
         }
         let means = listed(header, "Caught by: ");
@@ -64,16 +67,24 @@ fn every_deliberate_bug_applies_and_says_what_it_breaks_and_what_catches_it() {
                 "{name}: there is no test {test}"
             );
         }
+        for seeds in listed(header, "Seeds: ") {
+            let numbers = seeds
+                .split(' ')
+                .filter_map(|number| number.parse::<u64>().ok());
+            assert_eq!(numbers.count(), 2, "{name}: seeds are from and count");
+        }
     }
 }
 
 #[test]
-fn every_clause_has_a_deliberate_bug() {
-    let mut found = BTreeSet::new();
-    for text in patches().values() {
-        found.extend(listed(text, "Clauses: "));
+fn every_clause_and_every_fault_has_a_deliberate_bug() {
+    let clauses: BTreeSet<_> = CLAUSES.map(|number| format!("P{number}")).collect();
+    for (word, all) in [("Clauses: ", clauses), ("Rows: ", faults())] {
+        let mut found = BTreeSet::new();
+        for text in patches().values() {
+            found.extend(listed(text, word));
+        }
+        let missing: Vec<_> = all.difference(&found).collect();
+        assert!(missing.is_empty(), "no bug breaks {missing:?}");
     }
-    let all: BTreeSet<_> = CLAUSES.map(|number| format!("P{number}")).collect();
-    let missing: Vec<_> = all.difference(&found).collect();
-    assert!(missing.is_empty(), "no bug breaks {missing:?}");
 }

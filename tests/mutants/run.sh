@@ -1,92 +1,147 @@
 #!/usr/bin/env bash
-# Applies the deliberate bugs of this folder one at a time to a copy of the sources, and expects each to be caught.
+# Applies the deliberate bugs of this folder to a copy of the sources, and expects each to be caught.
 #
-# `run.sh [NAME…]`: those named, or all. The header of a patch says what catches it: the simulator, or tests by name, each of which must
-# fail with the bug in place. Before, all tests named must pass without any. A copy that does not build is an error of the patch; one that
-# hangs is caught. SEEDS (200) bounds what the simulator is asked, LIMIT_S (400) a test. Ends with 1 if a bug was not caught.
+# `run.sh [NAME…]`: those named, or all. The header of a patch says what catches it: tests by name, each of which must fail with the bug in
+# place, or the simulator, which must find it among `Seeds: FROM COUNT` (0 200). Before, all these must pass without any. A copy that does not
+# build is an error of the patch; tests that hang for LIMIT_S (120) have caught it.
+#
+# Most of the time goes into building. So only what the tests named need is built; and bugs that stay within one service, with tests beside it,
+# are tried in rounds, one of each service at once: no service names another. The last line has the totals; 1 if a bug was not caught.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
-root=$(cd "$here/../.." && pwd -P)
-tree=$root/target/mutants/tree
-log=$root/target/mutants/log
-seeds=${SEEDS:-200}
-limit=${LIMIT_S:-400}
-export CARGO_TARGET_DIR=$root/target/mutants/target CARGO_TERM_COLOR=never
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
+dir=$root/target/mutants
+tree=$dir/tree
+log=$dir/log
+out=$dir/out
+missed=$dir/missed
+limit=${LIMIT_S:-120}
+export CARGO_TARGET_DIR=$dir/target CARGO_TERM_COLOR=never
+
+mkdir -p "$tree"
+exec 9>"$dir/lock"
+flock --nonblock 9 || { echo "another run is under way in $dir"; exit 1; }
 
 # Copies the sources with new times, so that nothing built from an earlier bug is taken for them.
-mkdir -p "$tree"
 find "$tree" -mindepth 1 -maxdepth 1 ! -name azurite -exec rm -rf {} +
-(cd "$root" && git ls-files -z --cached --others --exclude-standard | tar --null --files-from - --create) | tar --extract --touch --directory "$tree"
+(cd "$root" && git ls-files -z --cached --others --exclude-standard | tar --ignore-failed-read --null --files-from - --create) |
+  tar --extract --touch --directory "$tree"
 [[ -e $tree/azurite/node_modules ]] || ln -s "$root/azurite/node_modules" "$tree/azurite/node_modules"
 cd "$tree"
 # Within a repository `git apply` passes over what lies outside of the current folder.
-export GIT_CEILING_DIRECTORIES=$root/target/mutants
+export GIT_CEILING_DIRECTORIES=$dir
 
-caught_by() { sed -n 's/^Caught by: //p' "$1"; }
+session=
+end_session() { [[ -z $session ]] || pkill -KILL --session "$session" || true; }
+trap end_session EXIT
+trap 'exit 1' INT TERM
 
-build() { cargo build --locked --features sim --example sim >>"$log" 2>&1 && cargo test --locked --no-run >>"$log" 2>&1; }
-
-# Runs one test; 0 if it ran and passed, 2 if there is no such test.
-passes() {
-  local out
-  out=$(timeout --kill-after 10 "$limit" cargo test --locked -- "$1" 2>&1) || { printf '%s\n' "$out" >>"$log"; return 1; }
-  printf '%s\n' "$out" >>"$log"
-  grep -Eq '^test (.*::)?'"$1"' \.\.\. ok$' <<<"$out" || return 2
+# Runs a command in a session of its own, of which nothing is left behind when it ends or its time is over; its words are in $out.
+run() {
+  local code=0
+  setsid timeout --kill-after 10 "$limit" "$@" >"$out" 2>&1 9>&- &
+  session=$!
+  wait "$session" || code=$?
+  end_session
+  session=
+  cat "$out" >>"$log"
+  return $code
 }
 
-# Runs seeds in small steps, so that the first that fails ends it.
-survives_the_simulator() {
-  local from
-  for ((from = 0; from < seeds; from += 10)); do
-    timeout --kill-after 10 "$limit" "$CARGO_TARGET_DIR/debug/examples/sim" --seeds "$from" 10 >>"$log" 2>&1 || return 1
+# `header WORD FILE…`: what lines of the headers list, one a line.
+header() { sed -n "s/^$1: //p" "${@:2}" | tr ',' '\n' | sed 's/^ *//; s/^test //' | sort -u; }
+
+# `within FOLDER TEST`: whether the test is there.
+within() { grep -rqE "fn $2\b" "$1"; }
+
+# `simulate FROM COUNT`: prints `sim` if no seed notices anything; in small steps, so that the first that fails ends it.
+simulate() {
+  local from=$1 count=$2
+  for ((; count > 0; from += 10, count -= 10)); do
+    run "$CARGO_TARGET_DIR/debug/examples/sim" --seeds "$from" 10 || return 0
+  done
+  echo sim
+}
+
+# `check FILE…`: prints what, of all that is to catch these bugs, does not notice anything; 1 if the copy does not build.
+check() {
+  local test target seeds
+  local -A tests=()
+  for test in $(header 'Caught by' "$@"); do
+    if [[ $test == sim ]]; then target=sim; elif within src "$test"; then target=--lib; else target='--test suite'; fi
+    tests[$target]+=" $test"
+  done
+  for target in "${!tests[@]}"; do
+    if [[ $target == sim ]]; then
+      limit=900 run cargo build --locked --features sim --example sim || return 1
+      seeds=$(header Seeds "$@" | head -1)
+      # shellcheck disable=SC2086
+      simulate ${seeds:-0 200}
+    else
+      # shellcheck disable=SC2086
+      limit=900 run cargo test --locked $target --no-run || return 1
+      # shellcheck disable=SC2086
+      run cargo test --locked $target -- ${tests[$target]} || true
+      for test in ${tests[$target]}; do
+        if grep -Eq "^test (.*::)?$test \.\.\. ok$" "$out"; then echo "$test"; fi
+      done
+    fi
   done
 }
 
-# Tells by which of its means a bug is not caught.
-missed_by() {
-  local means
-  while IFS= read -r means; do
-    if [[ $means == sim ]]; then
-      survives_the_simulator && echo "the simulator, $seeds seeds"
-    else
-      passes "${means#test }" && echo "$means"
-    fi
-  done < <(caught_by "$1" | tr ',' '\n' | sed 's/^ *//; s/^\([a-z_0-9]\{4,\}\)$/test \1/')
-  return 0
+# `service_of FILE`: the folder in which a bug stays, and its tests; none if there is no such.
+service_of() {
+  local folder test
+  for folder in src/client src/coordinator src/store/azure src/worker; do
+    if sed -n 's,^+++ b/,,p' "$1" | grep -qv "^$folder/"; then continue; fi
+    for test in $(header 'Caught by' "$1"); do within "$folder" "$test" || return 0; done
+    echo "$folder"
+  done
 }
 
 patches=()
 if (($#)); then
-  for name in "$@"; do patches+=("$here/$name.patch"); done
+  for name in "$@"; do patches+=("tests/mutants/$name.patch"); done
 else
-  patches=("$here"/*.patch)
+  patches=(tests/mutants/*.patch)
 fi
 
 : >"$log"
-build || { tail -30 "$log"; echo "the sources do not build"; exit 1; }
-for name in $(cat "${patches[@]}" | sed -n 's/^Caught by: //p' | tr ',' '\n' | sed 's/^ *//; s/^test //' | grep -vx sim | sort -u); do
-  passes "$name" || { echo "\`$name\` does not pass without any bug, or does not exist"; exit 1; }
+check "${patches[@]}" >"$missed" || { tail -30 "$log"; echo "the sources do not build"; exit 1; }
+for test in $(header 'Caught by' "${patches[@]}"); do
+  grep -qx "$test" "$missed" || { echo "\`$test\` does not pass without any bug, or does not exist"; exit 1; }
 done
 
-failed=0
+declare -A rounds=() taken=()
 for patch in "${patches[@]}"; do
-  name=$(basename "$patch" .patch)
-  began=$SECONDS
-  git apply --whitespace=nowarn "$patch" || { echo "$name: does not apply"; failed=1; continue; }
-  if ! build; then
-    tail -30 "$log"
-    echo "$name: DOES NOT BUILD"
-    failed=1
-  else
-    missed=$(missed_by "$patch")
-    if [[ -n $missed ]]; then
-      echo "$name: SURVIVED $(tr '\n' ';' <<<"$missed")"
-      failed=1
-    else
-      echo "$name: caught by $(caught_by "$patch") ($((SECONDS - began)) s)"
-    fi
-  fi
-  git apply --whitespace=nowarn --reverse "$patch"
+  service=$(service_of "$patch")
+  round=${service:+${taken[$service]:=0}}
+  rounds[${round:-$patch}]+=" $patch"
+  if [[ -n $service ]]; then taken[$service]=$((round + 1)); fi
 done
-exit $failed
+
+caught=0
+for round in "${!rounds[@]}"; do
+  read -ra at_once <<<"${rounds[$round]}"
+  began=$SECONDS
+  git apply --whitespace=nowarn "${at_once[@]}" || { echo "DOES NOT APPLY: ${at_once[*]##*/}"; continue; }
+  # Not in a subshell, which would keep the session from being ended.
+  if check "${at_once[@]}" >"$missed"; then
+    for patch in "${at_once[@]}"; do
+      name=$(basename "$patch" .patch)
+      survived=$(header 'Caught by' "$patch" | grep -xFf "$missed" | paste -sd' ' || true)
+      if [[ -n $survived ]]; then
+        echo "$name: SURVIVED $survived"
+      else
+        echo "$name: caught by $(header 'Caught by' "$patch" | paste -sd' ') ($((SECONDS - began)) s)"
+        caught=$((caught + 1))
+      fi
+    done
+  else
+    grep -A 12 '^error' "$out" | head -30
+    echo "DOES NOT BUILD: ${at_once[*]##*/}"
+  fi
+  git apply --whitespace=nowarn --reverse "${at_once[@]}"
+done
+echo "$caught of ${#patches[@]} caught in $SECONDS s"
+((caught == ${#patches[@]}))
