@@ -2,6 +2,7 @@
 
 mod leading;
 mod lost;
+mod many;
 mod purging;
 mod running;
 mod stopping;
