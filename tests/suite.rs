@@ -10,6 +10,7 @@ mod chaos;
 mod ci;
 mod cli;
 mod conformance;
+mod crossing;
 mod docs;
 mod docs_dependencies;
 mod docs_failure_modes;
