@@ -1,7 +1,7 @@
 //! The commands in the README and in docs/ do what the pages say: each `sh` block is run, or says why it is not.
 //!
-//! A block whose info string is `sh` is run by bash in a scratch folder that the blocks of one page share. `sh not-run: REASON` is
-//! passed over, and the reason must be there.
+//! A block whose info string is `sh` is run by bash in a scratch folder that the blocks of one page share. `sh run-by: TEST` is left to the
+//! test of that name, which prepares what the block is for. `sh not-run: REASON` is passed over, and the reason must be there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,22 @@ use std::time::Duration;
 
 use crate::support::azurite::azurite;
 use crate::support::process::{Process, workflow};
+use crate::support::sources::tests;
 
 /// A block of commands.
 struct Block {
     page: String,
     line: usize,
     text: String,
+    run_by: RunBy,
+}
+
+/// Who runs a block.
+#[derive(PartialEq)]
+enum RunBy {
+    This,
+    Test(String),
+    Nobody,
 }
 
 fn root() -> &'static Path {
@@ -31,41 +41,54 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The blocks of a page that are to be run.
+/// The commands of a page that the test of this name is to run.
+pub(crate) fn commands_for(page: &str, test: &str) -> String {
+    let blocks = blocks(&root().join("docs").join(page));
+    let by = RunBy::Test(test.to_owned());
+    let mut found = blocks.into_iter().filter(|block| block.run_by == by);
+    let block = found.next().expect("the page leaves a block to this test");
+    assert!(found.next().is_none(), "one block is left to `{test}`");
+    block.text
+}
+
+/// The blocks of commands of a page.
 fn blocks(page: &Path) -> Vec<Block> {
     let text = fs::read_to_string(page).unwrap();
     let mut blocks = Vec::new();
-    let mut open: Option<(bool, Block)> = None;
+    // Blocks of other languages are none.
+    let mut open: Option<Option<Block>> = None;
     for (at, line) in text.lines().enumerate() {
         let Some(info) = line.trim_start().strip_prefix("```") else {
-            if let Some((_, block)) = &mut open {
+            if let Some(Some(block)) = &mut open {
                 block.text.push_str(line);
                 block.text.push('\n');
             }
             continue;
         };
-        match open.take() {
-            Some((true, block)) => blocks.push(block),
-            Some((false, _)) => {}
-            None => {
-                let page = page.file_name().unwrap().to_str().unwrap().to_owned();
-                let place = format!("{page}:{}", at + 1);
-                let words: Vec<&str> = info.splitn(3, ' ').collect();
-                let run = match words[..] {
-                    ["sh"] => true,
-                    ["sh", "not-run:", reason] => {
-                        assert!(!reason.trim().is_empty(), "{place}: why is it not run?");
-                        false
-                    }
-                    ["sh" | "console" | "bash" | "shell", ..] => {
-                        panic!("{place}: write `sh` or `sh not-run: REASON`, not `{info}`")
-                    }
-                    _ => false,
-                };
-                let line = at + 1;
-                let text = String::new();
-                open = Some((run, Block { page, line, text }));
-            }
+        if let Some(block) = open.take() {
+            blocks.extend(block);
+        } else {
+            let page = page.file_name().unwrap().to_str().unwrap().to_owned();
+            let place = format!("{page}:{}", at + 1);
+            let words: Vec<&str> = info.splitn(3, ' ').collect();
+            let run_by = match words[..] {
+                ["sh"] => Some(RunBy::This),
+                ["sh", "run-by:", name] => Some(RunBy::Test(name.to_owned())),
+                ["sh", "not-run:", reason] => {
+                    assert!(!reason.trim().is_empty(), "{place}: why is it not run?");
+                    Some(RunBy::Nobody)
+                }
+                ["sh" | "console" | "bash" | "shell", ..] => panic!(
+                    "{place}: write `sh`, `sh run-by: TEST` or `sh not-run: REASON`, not `{info}`"
+                ),
+                _ => None,
+            };
+            open = Some(run_by.map(|run_by| Block {
+                page,
+                line: at + 1,
+                text: String::new(),
+                run_by,
+            }));
         }
     }
     assert!(open.is_none(), "{}: a block is not closed", page.display());
@@ -73,7 +96,7 @@ fn blocks(page: &Path) -> Vec<Block> {
 }
 
 /// A folder with the examples, and with the built command where `PATH` finds it.
-fn scratch() -> tempfile::TempDir {
+pub(crate) fn scratch() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let examples = folder.path().join("examples");
     fs::create_dir(&examples).unwrap();
@@ -101,6 +124,9 @@ fn the_commands_of_every_page_do_what_it_says() {
     for page in pages() {
         let folder = scratch();
         for block in blocks(&page) {
+            if block.run_by != RunBy::This {
+                continue;
+            }
             // The built command stands in for a build of it.
             let script = block.text.replace("cargo run --release --", "workflow");
             let mut path = folder.path().join("bin").into_os_string();
@@ -122,6 +148,17 @@ fn the_commands_of_every_page_do_what_it_says() {
         }
     }
     assert!(count >= 4, "the pages hold commands");
+}
+
+#[test]
+fn a_block_that_is_left_to_a_test_names_one() {
+    let tests = tests();
+    for block in pages().iter().flat_map(|page| blocks(page)) {
+        if let RunBy::Test(name) = block.run_by {
+            let place = format!("{}:{}", block.page, block.line);
+            assert!(tests.contains(&name), "{place}: there is no test `{name}`");
+        }
+    }
 }
 
 #[test]

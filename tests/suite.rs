@@ -29,6 +29,7 @@ mod pipeline;
 mod proxy;
 mod purging;
 mod reconnect;
+mod recovery;
 mod replies;
 mod signals;
 mod stopping;
