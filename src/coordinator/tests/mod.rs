@@ -1,5 +1,6 @@
 //! The coordinator over the memory store, with a worker of a few lines that answers by a script.
 
+mod dying;
 mod leading;
 mod lost;
 mod many;
