@@ -307,6 +307,29 @@ async fn a_purge_interrupted_at_any_write_is_completed_by_the_next_leader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_purge_of_twenty_thousand_blobs_leaves_none_and_delays_nobody() {
+    let world = World::new().await;
+    let (_task, _) = world.coordinator(World::config());
+    let (id, state) = world.ended_with_all().await;
+    for n in 1..=20_000 {
+        let task = TaskName::new("a").expect("legal");
+        let of = (world.layout).execution(&id, state.run_id, &task, Attempt::new(n), "t");
+        let path = if n % 2 == 0 { of.log() } else { of.output() };
+        let put = world
+            .store
+            .blobs
+            .put(&path, Bytes::new(), &Expect::Absent, None);
+        // Two are there already.
+        put.await.ok();
+    }
+    world.ask(&id, ControlAction::Purge).await;
+    let other = world.submit("other", DIAMOND).await;
+    world.ended(&other).await;
+    world.purged(&id).await;
+    assert_eq!(world.left(&id).await, [0; 5]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_purge_whose_replies_are_lost_ends_all_the_same() {
     for nth in 1.. {
         let world = World::new().await;

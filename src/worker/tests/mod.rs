@@ -1,5 +1,6 @@
 //! Workers over the memory store, with real processes and a clock that moves only when a test moves it.
 
+mod dying;
 mod idle;
 mod keeping;
 mod keys;
