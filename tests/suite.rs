@@ -34,4 +34,5 @@ mod replies;
 mod signals;
 mod stopping;
 mod support;
+mod tasks;
 mod timing;

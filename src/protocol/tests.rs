@@ -246,6 +246,34 @@ async fn a_cancel_request_survives_every_projection() {
     assert_eq!(done, None);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_that_meets_row_writes_survives_in_each_of_five_hundred_rounds() {
+    let env = real::env();
+    for _ in 0..500 {
+        let store = memory(&env).await;
+        let hurry = CancellationToken::new();
+        let row = || Projection::new(env.clone(), store.clone(), layout(), id());
+        let (mut of_leader, mut of_asker) = (row(), row());
+        let shown = of_leader.show(&index(Status::Running, 1), &hurry).await;
+        assert_eq!(shown.expect("memory"), Shown::Yes);
+        let token = hurry.clone();
+        let leader = env.spawn("leader", async move {
+            for epoch in 2..6 {
+                let running = index(Status::Running, epoch);
+                let shown = of_leader.show(&running, &token).await;
+                assert_eq!(shown.expect("memory"), Shown::Yes);
+            }
+        });
+        let asked = of_asker.request_cancel(Generation::FIRST, &hurry).await;
+        asked.expect("memory");
+        assert_eq!(leader.join().await, crate::env::Joined::Done);
+        let found = read_row(&store, &layout(), &id()).await;
+        let record = found.expect("memory").expect("there").record;
+        assert_eq!(record.cancel_requested, Some(Generation::FIRST));
+        assert_eq!(record.epoch, Epoch::new(5));
+    }
+}
+
 #[tokio::test]
 async fn a_flag_of_an_earlier_life_of_the_id_does_not_reach_the_next() {
     let env = real::env();

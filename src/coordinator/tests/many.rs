@@ -104,6 +104,28 @@ async fn a_thousand_workflows_pass_a_giant_and_are_let_go_when_they_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sweeps_at_every_moment_send_nothing_twice_and_undo_nothing() {
+    let world = World::new().await;
+    let (_task, _) = world.coordinator(Config {
+        max_outstanding: Some(8),
+        ready_sweep_interval: Duration::from_millis(2),
+        ready_repair_threshold: Duration::ZERO,
+        ..World::config()
+    });
+    world.worker("default", succeed());
+    let mut ids = Vec::new();
+    for n in 0..100 {
+        ids.push(world.submit(&format!("w{n}"), DIAMOND).await);
+    }
+    for id in &ids {
+        assert_eq!(world.ended(id).await.states, "cccc");
+    }
+    world.drained().await;
+    let executed = world.executed.lock().unwrap().values().sum::<u32>();
+    assert_eq!(executed, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_that_meets_the_last_completion_has_one_end_that_stays() {
     const ROUNDS: usize = 200;
     let world = World::new().await;
