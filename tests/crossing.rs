@@ -113,8 +113,8 @@ fn what_is_received_while_a_worker_is_told_to_go_is_shown_again_at_once_and_cost
 }
 
 /// Starts a worker with three tasks, each of which notes its process and the signals that it gets.
-fn busy(stack: &Stack) -> (Process, Vec<Pid>) {
-    let worker = stack.worker(&["--slots", "3", "--drain-timeout-s", "1"]);
+fn busy(stack: &Stack, drain_s: &str) -> (Process, Vec<Pid>) {
+    let worker = stack.worker(&["--slots", "3", "--drain-timeout-s", drain_s]);
     let tasks: Vec<_> = (0..3)
         .map(|n| {
             let cmd =
@@ -143,7 +143,7 @@ fn assert_gone(groups: &[Pid]) {
 fn two_interrupts_end_a_worker_at_once_with_all_it_runs() {
     let stack = Stack::new("twice2");
     let _coordinator = stack.coordinator(&[]);
-    let (mut worker, groups) = busy(&stack);
+    let (mut worker, groups) = busy(&stack, "600");
     worker.signal(Signal::SIGINT);
     worker.wait_for(PATIENCE, |line| line.contains("draining"));
     worker.signal(Signal::SIGINT);
@@ -155,7 +155,7 @@ fn two_interrupts_end_a_worker_at_once_with_all_it_runs() {
 fn a_hang_up_drains_a_worker_and_its_tasks_get_one_signal() {
     let stack = Stack::new("hangup1");
     let _coordinator = stack.coordinator(&[]);
-    let (mut worker, groups) = busy(&stack);
+    let (mut worker, groups) = busy(&stack, "1");
     worker.signal(Signal::SIGHUP);
     assert_eq!(worker.wait_for_exit(PATIENCE).code(), Some(0));
     assert_gone(&groups);

@@ -311,16 +311,16 @@ async fn a_purge_of_twenty_thousand_blobs_leaves_none_and_delays_nobody() {
     let world = World::new().await;
     let (_task, _) = world.coordinator(World::config());
     let (id, state) = world.ended_with_all().await;
+    let task = TaskName::new("a").expect("legal");
     for n in 1..=20_000 {
-        let task = TaskName::new("a").expect("legal");
-        let of = (world.layout).execution(&id, state.run_id, &task, Attempt::new(n), "t");
+        let attempt = Attempt::new(n);
+        let of = (world.layout).execution(&id, state.run_id, &task, attempt, "more");
         let path = if n % 2 == 0 { of.log() } else { of.output() };
-        let put = world
-            .store
-            .blobs
-            .put(&path, Bytes::new(), &Expect::Absent, None);
-        // Two are there already.
-        put.await.ok();
+        world.put(&path, b"1".to_vec()).await;
+    }
+    for container in [world.layout.outputs(), world.layout.logs()] {
+        let page = world.store.blobs.list(container, "w/", None).await;
+        assert!(page.expect("memory").next.is_some(), "more than one page");
     }
     world.ask(&id, ControlAction::Purge).await;
     let other = world.submit("other", DIAMOND).await;
