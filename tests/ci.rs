@@ -39,7 +39,11 @@ fn every_step_of_ci_is_the_recipe_of_that_name() {
     let script = read(".ci/run");
     let steps: Vec<_> = script
         .lines()
-        .filter_map(|line| line.trim_start().strip_prefix("step "))
+        .map(str::trim_start)
+        .filter_map(|line| {
+            line.strip_prefix("step ")
+                .or_else(|| line.strip_prefix("look "))
+        })
         .map(|step| step.split_once(' ').unwrap())
         .collect();
     assert!(steps.len() >= 6, "{steps:?}");
