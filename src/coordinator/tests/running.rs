@@ -1,6 +1,7 @@
 //! Workflows from their activation to their end.
 
 use super::*;
+use crate::store::{Fields, Value};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_diamond_runs_each_task_once_and_ends_completed() {
@@ -176,6 +177,31 @@ async fn a_cancel_ends_what_was_not_sent_at_once_and_the_rest_after_the_grace() 
         (state.status, state.states.as_str()),
         (Status::Cancelled, "xxxx")
     );
+}
+
+/// The message of a cancel may be lost: the flag on the row is enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_that_only_the_row_asks_for_is_served() {
+    let world = World::new().await;
+    let (_task, _) = world.coordinator(Config {
+        cancel_grace: Duration::from_millis(300),
+        ..World::config()
+    });
+    world.worker("default", Arc::new(|_| None));
+    let id = world.submit("flagged", DIAMOND).await;
+    let flag = Fields::from([("cancel_requested".to_owned(), Value::Int(1))]);
+    world
+        .until("the flag to be stored", async || {
+            let found = read_row(&world.store, &world.layout, &id).await.ok()??;
+            // Not before it runs: a leader reads the row as well when it takes a workflow up.
+            let is_running = found.record.counts.contains_key("dispatched");
+            let row = Some(found.row).filter(|_| is_running)?;
+            let (table, expect) = (world.layout.index(), Expect::Version(row.etag));
+            let written = world.store.rows.write(table, &row.key, &flag, &expect);
+            written.await.ok()
+        })
+        .await;
+    assert_eq!(world.ended(&id).await.status, Status::Cancelled);
 }
 
 #[tokio::test(flavor = "multi_thread")]
