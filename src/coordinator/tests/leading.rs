@@ -1,5 +1,7 @@
 //! Becoming leader, taking over, stopping.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::store::memory::manual::ManualClock;
 
@@ -92,6 +94,54 @@ async fn a_stopped_coordinator_stores_its_marks_and_releases_the_lease() {
         .expect("memory")
         .expect("made");
     assert!(!sentinel.leased);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_stopping_coordinator_has_not_looked_at_is_given_back() {
+    let world = World::new().await;
+    let (slow, is_writing) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let (is_slow, writes) = (Arc::clone(&slow), Arc::clone(&is_writing));
+    let faults = Faults::script().hook(move |op, path| {
+        let held = *op == Op::BlobPut && path.ends_with("w.json") && is_slow.load(Ordering::SeqCst);
+        writes.fetch_or(held, Ordering::SeqCst);
+        held.then_some(Fault::ReplyLate(Duration::from_secs(1)))
+    });
+    let (store, _) = faults.wrap(world.store.clone(), world.env.clone());
+    let (task, _) = world.coordinator_over(&store, World::config());
+    let yaml = "tasks: [{name: a, cmd: x}, {name: b, cmd: x}]";
+    let id = world.submit("w", yaml).await;
+    let (first, second) = (
+        world.next_task("default").await,
+        world.next_task("default").await,
+    );
+    world
+        .until("the marks", async || {
+            let state = world.state(&id).await;
+            state.filter(|state| state.states == "dd")
+        })
+        .await;
+    slow.store(true, Ordering::SeqCst);
+    world.answer(&first, Outcome::Succeeded).await;
+    world
+        .until("the write of the first end", async || {
+            is_writing.load(Ordering::SeqCst).then_some(())
+        })
+        .await;
+    // The second comes while the first is being written.
+    world.answer(&second, Outcome::Succeeded).await;
+    let completions = world.layout.completions();
+    world
+        .until("the receipt of the second end", async || {
+            let visible = world.store.queues.peek(completions, 32).await;
+            visible.expect("memory").is_empty().then_some(())
+        })
+        .await;
+    world.stop.cancel();
+    task.join().await;
+    let ended = |state: RuntimeRecord| state.states.matches('c').count();
+    assert_eq!(world.state(&id).await.map(ended), Some(1));
+    let visible = world.store.queues.peek(completions, 32).await;
+    assert_eq!(visible.expect("memory").len(), 1, "visible at once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
