@@ -237,3 +237,25 @@ fn a_full_disk_of_a_worker_fails_no_task_and_is_waited_out() {
         .filter(|line| line.contains("no_room_for_task"));
     assert!(rooms.count() < 5);
 }
+
+#[test]
+fn silent_connections_are_few_and_end_and_leave_room_for_who_asks() {
+    let stack = Stack::new("healthsilent");
+    let worker = stack.worker(ANY);
+    let address = address(&worker);
+    until_ready(&address);
+    let silent: Vec<_> = (0..40)
+        .map(|_| TcpStream::connect(&address).unwrap())
+        .collect();
+    let files = || std::fs::read_dir(format!("/proc/{}/fd", worker.pid())).unwrap();
+    let sockets = files()
+        .filter_map(|file| std::fs::read_link(file.unwrap().path()).ok())
+        .filter(|file| file.to_string_lossy().starts_with("socket:"))
+        .count();
+    assert!(sockets < 32, "{sockets} sockets");
+    assert_eq!(get(&address, "/health/live").0, 200);
+    // Whoever says nothing is left.
+    let mut first = &silent[0];
+    first.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(first.read(&mut [0]).unwrap(), 0);
+}
