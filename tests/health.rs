@@ -118,7 +118,10 @@ fn an_address_that_cannot_be_had_is_a_wrong_setting() {
     let taken = taken.local_addr().unwrap().to_string();
     let stack = Stack::new("healthtaken");
     for service in ["coordinator", "worker"] {
-        for (address, word) in [(taken.as_str(), "in use"), ("nowhere", "--listen")] {
+        for (address, word) in [
+            (taken.as_str(), "in use"),
+            ("localhost:8080", "an IP address"),
+        ] {
             let ran = stack.run(&[service, "--listen", address]);
             assert_eq!(ran.code, Some(2), "{ran:?}");
             assert!(

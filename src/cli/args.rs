@@ -1,6 +1,7 @@
 //! The arguments of the command line, typed; each command's own are in its file.
 
 use std::ffi::OsString;
+use std::net::{AddrParseError, SocketAddr};
 
 use clap::builder::BoolishValueParser;
 use clap::error::{ContextKind, ContextValue};
@@ -154,6 +155,13 @@ pub(super) fn workflow_id(text: &str) -> Result<WorkflowId, String> {
 /// Reads the name of a queue, as [`workflow_id`].
 pub(super) fn queue_name(text: &str) -> Result<QueueName, String> {
     QueueName::new(text).map_err(|error| error.rule.to_owned())
+}
+
+/// Reads an address to listen at.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_ignored: AddrParseError| {
+        "give an IP address and a port, as `127.0.0.1:8080` or `[::]:8080`".to_owned()
+    })
 }
 
 /// Variables with a second name, which counts where the first is not set.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::args::switch;
+use super::args::{address, switch};
 use super::error::CliError;
 use super::exit::Exit;
 use super::health::Probe;
@@ -30,7 +30,7 @@ pub(super) struct CoordinatorArgs {
     #[arg(long, env = "WORKFLOW_COORDINATOR_VISIBILITY_TIMEOUT_S", value_name = "S", default_value = "60",
         value_parser = some_seconds)]
     visibility_timeout_s: Duration,
-    /// The wait after a receive that found nothing, in seconds
+    /// The wait after a receive that found nothing, in seconds, at most 30
     #[arg(long, env = "WORKFLOW_COORDINATOR_IDLE_SLEEP_S", value_name = "S", default_value = "0.5",
         value_parser = some_seconds)]
     idle_sleep_s: Duration,
@@ -84,7 +84,7 @@ pub(super) struct CoordinatorArgs {
         value_parser = some_seconds)]
     stats_interval_s: Duration,
     /// Answer `/health/live` and `/health/ready` over HTTP at this address, as `127.0.0.1:8080`; port 0: any
-    #[arg(long, env = "WORKFLOW_COORDINATOR_LISTEN", value_name = "ADDR:PORT")]
+    #[arg(long, env = "WORKFLOW_COORDINATOR_LISTEN", value_name = "ADDR:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
 }
 

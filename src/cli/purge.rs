@@ -8,6 +8,7 @@ use super::args::workflow_id;
 use super::cancel::{Wait, tell};
 use super::error::CliError;
 use super::exit::Exit;
+use super::print::note;
 use super::seconds::age;
 use super::{Context, Outcome, open};
 use crate::client::Client;
@@ -47,6 +48,9 @@ pub(super) async fn purge(context: &mut Context, args: &PurgeArgs) -> Outcome {
         Some(age) => client.ended_before(age).await?,
         None => args.ids.clone(),
     };
+    if ids.is_empty() {
+        note("no workflow ended longer ago than that");
+    }
     if args.dry_run {
         for id in &ids {
             would(context, id)?;

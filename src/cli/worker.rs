@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::args::queue_name;
+use super::args::{address, queue_name};
 use super::error::CliError;
 use super::exit::Exit;
 use super::health::Probe;
@@ -79,7 +79,7 @@ pub(super) struct WorkerArgs {
     #[arg(long, env = "WORKFLOW_WORKER_KILL_GRACE_S", value_name = "S", default_value = "10",
         value_parser = seconds)]
     kill_grace_s: Duration,
-    /// The longest pause between two looks at empty queues, in seconds
+    /// The longest pause between two looks at empty queues, in seconds, at most 30
     #[arg(long, env = "WORKFLOW_WORKER_MAX_IDLE_BACKOFF_S", value_name = "S", default_value = "5",
         value_parser = some_seconds)]
     max_idle_backoff_s: Duration,
@@ -96,7 +96,7 @@ pub(super) struct WorkerArgs {
     )]
     pass_env: Vec<String>,
     /// Answer `/health/live` and `/health/ready` over HTTP at this address, as `127.0.0.1:8080`; port 0: any
-    #[arg(long, env = "WORKFLOW_WORKER_LISTEN", value_name = "ADDR:PORT")]
+    #[arg(long, env = "WORKFLOW_WORKER_LISTEN", value_name = "ADDR:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
 }
 

@@ -7,8 +7,8 @@ use crate::client::control::{Ask, Seen};
 use crate::client::{Answer, Client, ClientError, Result, TRIES_MAX};
 use crate::definition::WorkflowId;
 use crate::engine::{Generation, Status};
-use crate::protocol::{FoundRow, read_definition, read_row, read_runtime};
-use crate::record::{ControlAction, RuntimeRecord};
+use crate::protocol::{FoundRow, read_definition, read_row, read_state};
+use crate::record::{ControlAction, RuntimeRecord, StateRecord};
 use crate::store::{Expect, Fields, Kind, Value};
 
 /// The field of the row that holds the request.
@@ -18,15 +18,20 @@ impl Client {
     /// Asks for the end of the workflow as it runs now, and waits up to `wait` for the answer.
     ///
     /// # Errors
-    /// [`ClientError::Refused`]: it has ended already.
+    /// [`ClientError::Refused`]: it has ended already. [`ClientError::Purging`]: what is left of it is being removed.
     ///
     /// # Cancel safety
     /// May be dropped at any await; once the row has the flag, the workflow will be cancelled.
     pub async fn cancel(&self, id: &WorkflowId, wait: Duration) -> Result<Answer> {
         for _ in 0..TRIES_MAX {
             let found = self.row_of(id).await?;
-            let runtime = read_runtime(&self.store, &self.layout, id).await?;
-            let runtime = runtime.map(|stored| stored.record);
+            let state = read_state(&self.store, &self.layout, id).await?;
+            let runtime = match state.map(|stored| stored.record) {
+                Some(StateRecord::Purged(tombstone)) if tombstone.run_id == found.record.run_id => {
+                    return Err(ClientError::Purging(id.clone()));
+                }
+                state => state.and_then(StateRecord::live),
+            };
             let generation = generation_at_hand(&found, runtime.as_ref());
             if let Some(status) = has_ended(&found, runtime.as_ref()) {
                 return Err(ended(id, status));

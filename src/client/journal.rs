@@ -7,7 +7,6 @@ use crate::client::{Client, Result};
 use crate::definition::WorkflowId;
 use crate::protocol::{journal_day, note, record_of};
 use crate::record::{JournalAction, JournalRecord, JournalResult, Record};
-use crate::store::Kind;
 
 /// A day: the length of a partition, and how far ahead the clock of a writer may be.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -37,7 +36,7 @@ impl Client {
     /// The last `limit` entries of the time from `since` ago until now, the newest first; only those of workflow `of`, if one is named.
     ///
     /// # Errors
-    /// What keeps the table from being read. One that is missing has no entries, and an entry that cannot be read is passed over.
+    /// What keeps the table from being read; an entry that cannot be read is passed over.
     pub async fn journal(
         &self,
         of: Option<&WorkflowId>,
@@ -55,10 +54,7 @@ impl Client {
             loop {
                 let rows = &self.store.rows;
                 let page = rows.query(self.layout.journal(), &day, after.as_ref());
-                let page = match page.await {
-                    Err(error) if error.kind == Kind::NoResource => return Ok(entries),
-                    page => page?,
-                };
+                let page = page.await?;
                 for row in page.items {
                     let entry: JournalRecord = match record_of(&row.fields) {
                         Ok(entry) => entry,

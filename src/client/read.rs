@@ -11,8 +11,7 @@ use crate::protocol::{
     FoundClaim, ReadError, found_claim, list_claims, read_definition, read_state,
 };
 use crate::record::{
-    ClaimRecord, ControlAction, DecodeError, DefinitionRecord, RuntimeRecord, StateRecord,
-    TaskDetail,
+    ClaimRecord, DecodeError, DefinitionRecord, RuntimeRecord, StateRecord, TaskDetail,
 };
 use crate::store::Kind;
 
@@ -29,7 +28,7 @@ impl Client {
     /// Reads a workflow with all its tasks.
     ///
     /// # Errors
-    /// [`ClientError::NoWorkflow`], or what keeps it from being read.
+    /// [`ClientError::NoWorkflow`], [`ClientError::Purging`], or what keeps it from being read.
     pub async fn read(&self, id: &WorkflowId) -> Result<WorkflowView> {
         let stage = self.stage(id).await?;
         self.view(&stage).await
@@ -54,14 +53,14 @@ impl Client {
         Ok(Arc::new(found.record))
     }
 
-    /// The state that belongs to this life of the id; one that was purged does not exist any more.
+    /// The state that belongs to this life of the id; none before a coordinator has taken it up.
     pub(super) async fn runtime(&self, of: &DefinitionRecord) -> Result<Option<RuntimeRecord>> {
         let found = read_state(&self.store, &self.layout, &of.workflow_id).await?;
         let runtime = match found.map(|stored| stored.record) {
             Some(StateRecord::Live(runtime)) if runtime.run_id == of.run_id => Some(runtime),
             // What is left of it is being removed.
             Some(StateRecord::Purged(tombstone)) if tombstone.run_id == of.run_id => {
-                return Err(ClientError::NoWorkflow(of.workflow_id.clone()));
+                return Err(ClientError::Purging(of.workflow_id.clone()));
             }
             Some(StateRecord::Live(_) | StateRecord::Purged(_)) | None => None,
         };
@@ -211,20 +210,10 @@ fn why_unsent(stage: &Stage) -> String {
     }
 }
 
-/// Who cancelled it, or its first failure.
+/// As the index row tells it.
 fn workflow_reason(runtime: &RuntimeRecord) -> Option<String> {
-    let cancelled = || {
-        let mut results = runtime.control_results.iter().rev();
-        let asked = results
-            .find(|result| result.action == ControlAction::Cancel && result.refused.is_none());
-        asked.map(|result| format!("cancelled by {}", result.actor))
-    };
-    match runtime.status {
-        Status::Cancelling | Status::Cancelled => cancelled().or_else(|| runtime.reason.clone()),
-        Status::Pending | Status::Running | Status::Completed | Status::Failed => {
-            runtime.reason.clone()
-        }
-    }
+    let failure = runtime.reason.as_deref();
+    RuntimeRecord::why(runtime.status, &runtime.control_results, failure)
 }
 
 fn pending(name: &TaskName) -> TaskView {

@@ -103,7 +103,10 @@ impl Client {
                 Some(found) if found.record.definition == *definition => {
                     return Ok((found.record, false));
                 }
-                Some(_) => return Err(ClientError::Taken(id.clone())),
+                Some(found) => {
+                    self.check_not_purged(&found.record).await?;
+                    return Err(ClientError::Taken(id.clone()));
+                }
                 // The write whose outcome is unknown has not happened (yet); whichever try lands carries the same run id.
                 None => {}
             }
@@ -121,12 +124,7 @@ impl Client {
         if !is_new {
             let row = read_row(&self.store, &self.layout, id).await?;
             // Looked at after the row: a purge removes that only when its tombstone is there.
-            let state = read_state(&self.store, &self.layout, id).await?;
-            if let Some(StateRecord::Purged(tombstone)) = state.map(|stored| stored.record)
-                && tombstone.run_id == definition.run_id
-            {
-                return Err(ClientError::Purging(id.clone()));
-            }
+            self.check_not_purged(definition).await?;
             if let Some(found) = row {
                 return Ok(found.record.status == Status::Pending);
             }
@@ -147,6 +145,18 @@ impl Client {
             }
         }
         Err(ClientError::Contended(id.clone()))
+    }
+
+    /// Fails if what is left of this life of the id is being removed.
+    pub(super) async fn check_not_purged(&self, definition: &DefinitionRecord) -> Result<()> {
+        let id = &definition.workflow_id;
+        let state = read_state(&self.store, &self.layout, id).await?;
+        match state.map(|stored| stored.record) {
+            Some(StateRecord::Purged(tombstone)) if tombstone.run_id == definition.run_id => {
+                Err(ClientError::Purging(id.clone()))
+            }
+            Some(StateRecord::Purged(_) | StateRecord::Live(_)) | None => Ok(()),
+        }
     }
 
     /// Tells the coordinator, so that it need not wait for its next sweep.

@@ -100,7 +100,7 @@ impl Actor {
                 return Ok(());
             };
             if book.runtime.cancel_applied().is_some() {
-                dispatch.give_up(ctx);
+                dispatch.give_up(ctx, &self.id);
                 self.more_to_send = false;
                 return Ok(());
             }

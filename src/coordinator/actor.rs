@@ -147,8 +147,7 @@ impl Actor {
                 Err(Trouble::Aside(error)) => self.set_aside(&error),
             }
             self.settled.store(true, Ordering::Release);
-            if self.may_go() && self.registry.retire(&self.id, &self.inbox) {
-                self.dispatch.close(&self.ctx, &self.id);
+            if self.may_go() && self.registry.retire(&ctx, &self.id, &self.inbox) {
                 return;
             }
         }
@@ -238,7 +237,7 @@ impl Actor {
         Stats::count(&self.ctx.stats.memory_dropped);
         self.book = None;
         self.marks_since = None;
-        self.dispatch.return_credits(&self.ctx);
+        self.dispatch.return_credits(&self.ctx, &self.id);
         self.outbox.state_dropped();
         self.row.forget();
     }

@@ -39,6 +39,8 @@ pub(super) enum Fate {
     Handled,
     /// The state never issued what the news speaks of.
     Unissued,
+    /// It is of another life of the id: one that was purged, or one that a later leader has begun.
+    OtherLife,
 }
 
 /// What a pass over news did.
@@ -112,7 +114,7 @@ impl Book {
     ) -> Fate {
         if news.run_id != self.definition.run_id {
             pass.old_news += 1;
-            return Fate::Handled;
+            return Fate::OtherLife;
         }
         let Some(task) = self.runtime.graph().find(&news.task) else {
             return Fate::Unissued;
@@ -188,18 +190,22 @@ impl Book {
         outbox: &Outbox,
         asked: &ControlRecord,
         pass: &mut Pass,
-    ) {
+    ) -> Fate {
+        if asked.run_id != self.definition.run_id {
+            pass.old_news += 1;
+            return Fate::OtherLife;
+        }
         let known = self
             .control_results
             .iter()
             .any(|result| result.request_id == asked.request_id);
-        if known || pass.purged.is_some() || asked.run_id != self.definition.run_id {
+        if known || pass.purged.is_some() {
             pass.old_news += 1;
-            return;
+            return Fate::Handled;
         }
         let refused = match asked.action {
             // To be taken up is all it asks for, and that has happened.
-            ControlAction::Submit => return,
+            ControlAction::Submit => return Fate::Handled,
             ControlAction::Cancel => {
                 let refused = self.cancel(env, outbox, asked.generation, pass);
                 pass.cancelled = if refused.is_none() {
@@ -250,6 +256,7 @@ impl Book {
             self.control_results.remove(refused.unwrap_or(0));
         }
         pass.changed = true;
+        Fate::Handled
     }
 
     /// Judges a purge: only of what has ended, as the asker saw it.
@@ -331,6 +338,9 @@ impl Book {
     pub(super) fn index(&self, epoch: Epoch, now: Timestamp) -> IndexRecord {
         let counts = self.runtime.counts();
         let count = |state: TaskState| (state.word().to_owned(), counts.of(state) as u64);
+        let status = self.runtime.status();
+        let failure = self.runtime.first_failure();
+        let why = RuntimeRecord::why(status, &self.control_results, failure);
         IndexRecord {
             schema: IndexRecord::SCHEMA,
             workflow_id: self.definition.workflow_id.clone(),
@@ -343,8 +353,8 @@ impl Book {
             generation: self.runtime.generation(),
             epoch,
             revision: self.revision,
-            status: self.runtime.status(),
-            reason: self.runtime.first_failure().unwrap_or_default().to_owned(),
+            status,
+            reason: why.unwrap_or_default(),
             total: self.runtime.graph().len() as u64,
             counts: TaskState::ALL
                 .into_iter()

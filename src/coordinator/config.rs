@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::env::PAUSE_MAX;
+
 /// Settings of a coordinator. The command line fills it; [`Config::default`] holds the documented defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -110,9 +112,9 @@ impl Config {
                 "must be a whole number of seconds",
             ),
             (
-                !self.idle_sleep.is_zero(),
+                !self.idle_sleep.is_zero() && self.idle_sleep <= PAUSE_MAX,
                 "idle-sleep-s",
-                "must be more than 0",
+                "must be more than 0 and at most 30",
             ),
             (
                 !self.cancel_poll_interval.is_zero(),

@@ -11,7 +11,7 @@ use super::config::Config;
 use super::lost::Sendings;
 use super::stats::Stats;
 use super::window::Window;
-use crate::definition::{Definition, QueueName};
+use crate::definition::{Definition, QueueName, WorkflowId};
 use crate::env::{Env, Mono};
 use crate::protocol::{Layout, Leadership, Loss, ReadError, patiently};
 use crate::record::Epoch;
@@ -82,6 +82,12 @@ impl Context {
         self.received_to
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what an actor that is gone held for its workflow: places in line, slots, and what it has sent.
+    pub(super) fn let_go(&self, id: &WorkflowId) {
+        self.sendings.forget(id);
+        self.window.forget(id);
     }
 
     /// Decides what a foreign epoch in a document means (P13): this leader stops for good, or epochs have gone back and its own is raised.

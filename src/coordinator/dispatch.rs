@@ -76,7 +76,7 @@ impl Dispatch {
         self.inherited.clear();
         self.known.clear();
         self.lost.clear();
-        let now = ctx.env.mono();
+        let (now, id) = (ctx.env.mono(), &book.definition.workflow_id);
         for task in book.runtime.graph().tasks() {
             match book.runtime.task(task).state {
                 TaskState::Ready if !own.contains(&task) => {
@@ -87,7 +87,7 @@ impl Dispatch {
                     let queue = book.queue(task);
                     ctx.sendings.adopt(queue, &out(book, task), now);
                     if self.slots.insert(task, queue.clone()).is_none() {
-                        ctx.window.adopt(queue, 1);
+                        ctx.window.adopt(queue, id);
                     }
                 }
                 TaskState::Ready
@@ -109,35 +109,26 @@ impl Dispatch {
             let keep = held(*task);
             if !keep {
                 ctx.sendings.ended(queue, &out(book, *task), false);
-                ctx.window.give_back(queue, 1);
+                ctx.window.give_back(queue, &book.definition.workflow_id, 1);
             }
             keep
         });
     }
 
-    /// Gives everything back; the workflow is let go.
-    pub(super) fn close(&mut self, ctx: &Context, id: &WorkflowId) {
-        ctx.sendings.forget(id);
-        for (_, queue) in std::mem::take(&mut self.slots) {
-            ctx.window.give_back(&queue, 1);
-        }
-        self.return_credits(ctx);
-    }
-
     /// Gives back slots that were granted and are not used.
-    pub(super) fn return_credits(&mut self, ctx: &Context) {
+    pub(super) fn return_credits(&mut self, ctx: &Context, id: &WorkflowId) {
         for (queue, count) in std::mem::take(&mut self.credits) {
-            ctx.window.give_back(&queue, count);
+            ctx.window.give_back(&queue, id, count);
         }
     }
 
     /// Forgets all that waits to be sent: nothing of a cancelled workflow is, and what can never be sent must not be due for ever.
-    pub(super) fn give_up(&mut self, ctx: &Context) {
+    pub(super) fn give_up(&mut self, ctx: &Context, id: &WorkflowId) {
         self.line.clear();
         self.later.clear();
         self.inherited.clear();
         self.lost.clear();
-        self.return_credits(ctx);
+        self.return_credits(ctx, id);
     }
 
     /// Stands inherited tasks in line: nothing that is already known of them can be waiting any more.
@@ -174,7 +165,8 @@ impl Dispatch {
         self.lost.remove(&task);
         self.pauses.remove(&task);
         if let Some(queue) = self.slots.remove(&task) {
-            ctx.window.give_back(&queue, 1);
+            let id = &book.definition.workflow_id;
+            ctx.window.give_back(&queue, id, 1);
         }
     }
 
@@ -218,7 +210,8 @@ impl Dispatch {
             }
             // Who has no slot stands in line already.
             if let Some(queue) = self.slots.remove(&task) {
-                ctx.window.give_back(&queue, 1);
+                let id = &book.definition.workflow_id;
+                ctx.window.give_back(&queue, id, 1);
                 self.line.entry(queue).or_default().push_back(task);
                 self.lost.insert(task);
                 Stats::count(&ctx.stats.dispatches_lost);
@@ -269,7 +262,7 @@ impl Dispatch {
             }
             let now_sent = have.min(want);
             if have > now_sent {
-                ctx.window.give_back(queue, have - now_sent);
+                ctx.window.give_back(queue, id, have - now_sent);
             }
             room -= now_sent as usize;
             for task in line.drain(..now_sent as usize) {
@@ -285,7 +278,7 @@ impl Dispatch {
             }
         }
         self.line.retain(|_, line| !line.is_empty());
-        self.return_credits(ctx);
+        self.return_credits(ctx, id);
         chosen
     }
 
@@ -359,7 +352,7 @@ impl Dispatch {
                     let pause = pauses.next(&ctx.env, error.retry_after);
                     tracing::warn!(workflow = %id, task = %book.runtime.graph().name(task), error = %error, "task_not_sent");
                     self.slots.remove(&task);
-                    ctx.window.give_back(&queue, 1);
+                    ctx.window.give_back(&queue, id, 1);
                     self.later.insert((ctx.env.mono().plus(pause), task));
                 }
             }

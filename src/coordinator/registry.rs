@@ -118,10 +118,16 @@ impl Registry {
     }
 
     /// Forgets the actor that asks, unless mail waits for it.
-    pub(super) fn retire(&self, id: &WorkflowId, inbox: &UnboundedReceiver<Mail>) -> bool {
+    pub(super) fn retire(
+        &self,
+        ctx: &Context,
+        id: &WorkflowId,
+        inbox: &UnboundedReceiver<Mail>,
+    ) -> bool {
         let mut actors = self.actors();
         let quiet = inbox.is_empty();
         if quiet {
+            ctx.let_go(id);
             actors.remove(id);
         }
         quiet
@@ -131,23 +137,24 @@ impl Registry {
     pub(super) async fn bury(&self, ctx: &Context) {
         let dead: Vec<_> = {
             let mut actors = self.actors();
-            let ids: Vec<_> = actors
-                .iter()
-                .filter(|(_, held)| held.mailbox.is_closed())
-                .map(|(id, _)| id.clone())
-                .collect();
-            ids.into_iter()
-                .filter_map(|id| actors.remove(&id).map(|held| (id, held)))
+            let closed = actors
+                .iter_mut()
+                .filter(|(_, held)| held.mailbox.is_closed());
+            closed
+                .map(|(id, held)| (id.clone(), held.task.take()))
                 .collect()
         };
-        for (id, held) in dead {
-            let Some(task) = held.task else { continue };
+        for (id, task) in dead {
+            let Some(task) = task else { continue };
             if let Joined::Panicked(message) = task.join().await {
                 Stats::count(&ctx.stats.panics);
-                ctx.sendings.forget(&id);
                 let pause = self.rest(ctx, &id);
                 tracing::error!(workflow = %id, panic = message, pause_s = pause.as_secs(), "workflow_panicked");
             }
+            // Last, and both at once: from then on the workflow may get another actor, which counts anew what it holds.
+            let mut actors = self.actors();
+            ctx.let_go(&id);
+            actors.remove(&id);
         }
     }
 

@@ -17,6 +17,15 @@ use crate::protocol::{Shown, Swap, note};
 use crate::record::{RunId, Stamp};
 use crate::store::{Kind, StoreError};
 
+/// What memory makes of news.
+#[derive(Debug)]
+struct Judged {
+    /// Results that no state has issued.
+    unissued: BTreeSet<usize>,
+    /// Whether all of it is of a state that is at hand or of an earlier one; otherwise it may be of a later one.
+    is_known: bool,
+}
+
 impl Actor {
     /// One turn (P4): apply, write, then acknowledge and send.
     pub(super) async fn turn(&mut self, mut news: News) -> Result<(), Trouble> {
@@ -25,7 +34,7 @@ impl Actor {
         }
         if let Some(until) = self.aside_until {
             if self.ctx.env.mono() < until {
-                self.dispatch.return_credits(&self.ctx);
+                self.dispatch.return_credits(&self.ctx, &self.id);
                 return self.quarantine(news).await;
             }
             self.aside_until = None;
@@ -109,9 +118,10 @@ impl Actor {
         let mut rivals = 0;
         let mut reread = false;
         loop {
-            let unissued = self.apply(news, &mut pass);
-            if !unissued.is_empty() && !reread {
-                // What memory does not know may yet be in storage (P7).
+            let Judged { unissued, is_known } = self.apply(news, &mut pass);
+            if !is_known && !reread {
+                // What memory does not know may yet be in storage (P7). What storage does not know either is not to come: news is
+                // received before its state is read.
                 reread = true;
             } else {
                 match self.store(&mut pass).await? {
@@ -147,7 +157,7 @@ impl Actor {
     }
 
     /// Applies all news to the book.
-    fn apply(&mut self, news: &News, pass: &mut Pass) -> BTreeSet<usize> {
+    fn apply(&mut self, news: &News, pass: &mut Pass) -> Judged {
         let Self {
             ctx,
             book: Some(book),
@@ -156,11 +166,16 @@ impl Actor {
             ..
         } = self
         else {
-            return BTreeSet::new();
+            return Judged {
+                unissued: BTreeSet::new(),
+                is_known: true,
+            };
         };
+        let mut is_known = true;
         let had_cancel = book.runtime.cancel_applied().is_some();
         for (control, _) in &news.controls {
-            book.apply_control(&ctx.env, outbox, control, pass);
+            let fate = book.apply_control(&ctx.env, outbox, control, pass);
+            is_known &= fate == Fate::Handled;
         }
         // A row of an earlier run of the id may have been read before that was purged.
         let of_run = |(run, _): &(RunId, Generation)| *run == book.definition.run_id;
@@ -170,7 +185,9 @@ impl Actor {
         }
         let mut unissued = BTreeSet::new();
         for (at, (result, _)) in news.results.iter().enumerate() {
-            if book.apply_result(&ctx.env, outbox, result, pass) == Fate::Unissued {
+            let fate = book.apply_result(&ctx.env, outbox, result, pass);
+            is_known &= fate == Fate::Handled;
+            if fate == Fate::Unissued {
                 unissued.insert(at);
             }
         }
@@ -178,7 +195,7 @@ impl Actor {
             // Its grace is a new one, whatever was used of that of a stop.
             *grace_since = None;
         }
-        unissued
+        Judged { unissued, is_known }
     }
 
     /// Writes the book if it must be written.

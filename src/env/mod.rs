@@ -20,7 +20,7 @@ mod pulse;
 pub mod real;
 
 pub use jiff::Timestamp;
-pub use pulse::{Pulse, TURN_MAX};
+pub use pulse::{PAUSE_MAX, Pulse, TURN_MAX};
 
 /// A reading of a clock that never goes back: the time since an arbitrary origin of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

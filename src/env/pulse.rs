@@ -7,6 +7,8 @@ use super::{Env, Mono};
 
 /// The longest time between two turns of a loop that is alive.
 pub const TURN_MAX: Duration = Duration::from_secs(60);
+/// The longest pause that a loop which turns may be told to make: a turn waits for the store, too.
+pub const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How often a wait that is meant counts as a turn.
 const WAIT_TURNS: Duration = Duration::from_secs(10);
 

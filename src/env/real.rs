@@ -169,12 +169,16 @@ pub fn process_name() -> ProcessName {
     }
 }
 
+/// Most characters of a login name that count: it travels in messages and rows, which have little room.
+const LOGIN_CHARS_MAX: usize = 64;
+
 /// Who acts, for records and journals: the login name of the process environment, at this host.
 #[must_use]
 pub fn actor() -> String {
     let user = var("USER")
         .or_else(|| var("LOGNAME"))
         .unwrap_or_else(|| "unknown".to_owned());
+    let user: String = user.chars().take(LOGIN_CHARS_MAX).collect();
     format!("{user}@{}", process_name().host)
 }
 

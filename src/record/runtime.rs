@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::control::ControlResult;
+use super::control::{ControlAction, ControlResult};
 use super::id::{ControlSeq, Epoch, Revision, RunId, Stamp};
 use super::{DecodeError, Record, nonsense};
 use crate::definition::WorkflowId;
@@ -116,6 +116,25 @@ const fn letter(state: TaskState) -> char {
 impl RuntimeRecord {
     /// How many results of requests are kept for who asked.
     pub const CONTROL_RESULTS_MAX: usize = 16;
+
+    /// Why a workflow came to `status`, as a sentence: who cancelled it, or else its first failure.
+    #[must_use]
+    pub fn why(
+        status: Status,
+        results: &[ControlResult],
+        first_failure: Option<&str>,
+    ) -> Option<String> {
+        let is_cancel = |result: &&ControlResult| {
+            result.action == ControlAction::Cancel && result.refused.is_none()
+        };
+        let cancel = match status {
+            Status::Cancelling | Status::Cancelled => results.iter().rev().find(is_cancel),
+            Status::Pending | Status::Running | Status::Completed | Status::Failed => None,
+        };
+        cancel
+            .map(|result| format!("cancelled by {}", result.actor))
+            .or_else(|| first_failure.map(ToOwned::to_owned))
+    }
 
     /// The letters and details of the tasks of `runtime`.
     #[must_use]

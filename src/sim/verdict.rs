@@ -157,7 +157,7 @@ fn wrong_end(world: &World, workload: &Workload, state: &RuntimeRecord) -> Vec<S
     let mut wrong = Vec::new();
     let mut standings: Vec<(TaskState, Attempt)> = Vec::new();
     // Who is stopped depends on who is first, and so does what a retry runs again.
-    let mut disturbed = world.oracle.was_disturbed(state.run_id);
+    let disturbed = world.oracle.was_disturbed(state.run_id);
     for (place, (task, ended)) in workload.definition.tasks.iter().zip(states).enumerate() {
         let mut details = state.tasks.iter();
         let detail = details.find(|detail| detail.place.at() == place);
@@ -173,10 +173,7 @@ fn wrong_end(world: &World, workload: &Workload, state: &RuntimeRecord) -> Vec<S
                 FailureKind::Exit => ending == Ending::Fails,
                 FailureKind::Output => ending == Ending::WritesNonsense,
                 // Its workers died too often.
-                FailureKind::Deliveries => {
-                    disturbed = true;
-                    true
-                }
+                FailureKind::Deliveries => true,
                 // Nothing here does that to a job, nor refuses what it leaves.
                 FailureKind::Signal
                 | FailureKind::Timeout

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::definition::QueueName;
+use crate::env::PAUSE_MAX;
 use crate::env::real::{ProcessName, process_name};
 
 /// Time kept between the end of a stopped process and the end of its message's visibility.
@@ -116,8 +117,9 @@ impl Config {
         if self.max_deliveries == 0 {
             return refuse("--max-deliveries", "must be at least 1".to_owned());
         }
-        if self.max_idle_backoff.is_zero() {
-            return refuse("--max-idle-backoff-s", "must be above 0".to_owned());
+        if self.max_idle_backoff.is_zero() || self.max_idle_backoff > PAUSE_MAX {
+            let rule = format!("must be above 0 and at most {}", PAUSE_MAX.as_secs());
+            return refuse("--max-idle-backoff-s", rule);
         }
         Ok(())
     }
@@ -150,6 +152,8 @@ mod tests {
     fn settings_that_mean_nothing_are_refused() {
         assert!(refused(|config| config.queues.clear()).contains("--queue"));
         assert!(refused(|config| config.slots = 0).contains("--slots"));
+        let pause = |config: &mut Config| config.max_idle_backoff = Duration::from_secs(31);
+        assert!(refused(pause).contains("at most 30"));
         assert!(refused(|config| config.max_deliveries = 0).contains("--max-deliveries"));
     }
 }

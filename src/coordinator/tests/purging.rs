@@ -99,6 +99,27 @@ impl World {
         self.tombstone(id).await.expect("a tombstone")
     }
 
+    /// Purges a workflow, submits it again and starts it, as a later leader does of which nobody here knows yet. Returns the new run.
+    async fn next_life(&self, id: &WorkflowId) -> RunId {
+        let (blobs, rows) = (&self.store.blobs, &self.store.rows);
+        let (definition, state) = (self.layout.definition(id), self.layout.runtime(id));
+        let mut record = self.state(id).await.expect("activated");
+        for path in [&definition, &state] {
+            let etag = blobs.get(path).await.expect("memory").expect("there").etag;
+            blobs.delete(path, &etag).await.expect("memory");
+        }
+        let row = read_row(&self.store, &self.layout, id).await;
+        let row = row.expect("memory").expect("there").row;
+        rows.delete(self.layout.index(), &row.key, &row.etag)
+            .await
+            .expect("memory");
+        self.submit(id.as_str(), DIAMOND).await;
+        let stored = read_definition(&self.store, &self.layout, id).await;
+        record.run_id = stored.expect("memory").expect("there").record.run_id;
+        self.put(&state, encode(&record)).await;
+        record.run_id
+    }
+
     async fn journal(&self) -> Vec<JournalRecord> {
         let day = crate::protocol::journal_day(self.env.wall());
         let rows = self.store.rows.query(self.layout.journal(), &day, None);
@@ -116,6 +137,30 @@ fn config(holder: &str) -> Config {
         break_lease: true,
         ..World::config()
     }
+}
+
+/// A leader that lost its lease a moment ago remembers a run that has been purged since; what it acknowledges is gone for its successor.
+#[tokio::test(flavor = "multi_thread")]
+async fn news_of_a_later_life_is_not_old_to_who_remembers_an_earlier_one() {
+    let world = World::new().await;
+    let (_task, _) = world.coordinator(World::config());
+    let id = world.submit("w", DIAMOND).await;
+    let mut first = world.next_task("default").await;
+    first.run_id = world.next_life(&id).await;
+    world.answer(&first, Outcome::Succeeded).await;
+    world
+        .until("the result", async || {
+            let state = world.state(&id).await?;
+            state.states.starts_with('c').then_some(())
+        })
+        .await;
+    world.next_life(&id).await;
+    world.ask(&id, ControlAction::Cancel).await;
+    world
+        .until("the cancel", async || {
+            world.state(&id).await?.cancel.map(drop)
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -130,6 +130,13 @@ async fn a_cancel_during_a_stop_ends_the_cleanup_too() {
         (state.status, state.states.as_str()),
         (Status::Cancelled, "cfxxx")
     );
+    // The row, too, tells who cancelled it, although a task had failed.
+    let row = world.until("the final row", async || {
+        let row = read_row(&world.store, &world.layout, &id).await;
+        row.expect("memory")
+            .filter(|row| row.record.status.is_final())
+    });
+    assert_eq!(row.await.record.reason, "cancelled by test");
 }
 
 /// A stop never ends a cleanup, so its worker has read a person's request.

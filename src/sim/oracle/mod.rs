@@ -67,6 +67,8 @@ struct Inside {
     cancelled_at: BTreeMap<(RunId, Generation), Duration>,
     /// When a state with a stop was first stored.
     stopped_at: BTreeMap<(RunId, Generation), Duration>,
+    /// Runs in which an attempt failed because its workers died too often.
+    worn: BTreeSet<RunId>,
     /// When a row was first stored that shows a stop.
     stop_shown_at: BTreeMap<(RunId, Generation), Duration>,
     /// When the flag was first stored.
@@ -164,11 +166,11 @@ impl Oracle {
         runs.any(|run| inside.states[run].workflow_id == *id)
     }
 
-    /// Whether any generation of the run was cancelled, or stopped by a failure.
+    /// Whether any generation of the run was cancelled, or stopped by a failure, or lost an attempt to dying workers.
     pub(super) fn was_disturbed(&self, run: RunId) -> bool {
         let inside = hold(&self.inside);
         let mut ended = inside.cancelled_at.keys().chain(inside.stopped_at.keys());
-        ended.any(|(of, _)| *of == run)
+        ended.any(|(of, _)| *of == run) || inside.worn.contains(&run)
     }
 
     /// Whether any run of the workflow was purged.

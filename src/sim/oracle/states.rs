@@ -6,16 +6,22 @@ use bytes::Bytes;
 
 use super::{Inside, Oracle, Sent, standing};
 use crate::definition::OnFailure;
-use crate::engine::{Outcome, TaskIx, TaskState};
+use crate::engine::{FailureKind, Outcome, TaskIx, TaskState};
 use crate::protocol::Layout;
 use crate::record::{
-    ControlAction, DefinitionRecord, RuntimeRecord, SentinelRecord, StateRecord, decode,
+    ControlAction, DefinitionRecord, RuntimeRecord, SentinelRecord, StateRecord, TaskDetail, decode,
 };
 use crate::sim::scheduler::hold;
 use crate::store::BlobPath;
 
 /// A leader looks at the flags of all rows every second, and may have to take the workflow up first.
 const FLAG_SEEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// Whether the last attempt reported failed because its workers died too often.
+fn is_worn(detail: &TaskDetail) -> bool {
+    let outcome = detail.report.as_deref().map(|report| &report.outcome);
+    matches!(outcome, Some(Outcome::Failed(failure)) if failure.kind == FailureKind::Deliveries)
+}
 
 impl Oracle {
     /// A blob was written.
@@ -155,6 +161,9 @@ impl Oracle {
         if record.stop.is_some() {
             let of = (run, record.generation);
             inside.stopped_at.entry(of).or_insert(now);
+        }
+        if record.tasks.iter().any(is_worn) {
+            inside.worn.insert(run);
         }
         let answered = record.control_results.iter();
         inside
