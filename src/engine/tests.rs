@@ -16,7 +16,10 @@ mod cost;
 mod facts;
 mod random;
 mod reference;
+mod requests;
 mod stop;
+
+const DIAMOND: &str = "tasks: [{name: a, cmd: x}, {name: b, cmd: x, depends_on: [a]}, {name: c, cmd: x, depends_on: [a]}, {name: d, cmd: x, depends_on: [b, c]}]";
 
 fn definition(yaml: &str) -> Definition {
     parse(&Source::new("test.yaml", yaml))
