@@ -31,18 +31,6 @@ async fn forget_definition(client: &Client, of: &WorkflowId) {
     client.store.blobs.delete(&path, &found.etag).await.unwrap();
 }
 
-/// A workflow that has failed.
-async fn failed<'a>(client: &'a Client, of: &WorkflowId) -> Hand<'a> {
-    client.submit(of, &chain()).await.unwrap();
-    let mut hand = Hand::take_up(client, of).await;
-    for _ in 0..2 {
-        hand.send("a");
-        hand.report("a", failure(), None);
-    }
-    hand.store().await;
-    hand
-}
-
 #[tokio::test]
 async fn a_purge_is_over_when_the_definition_is_gone() {
     let client = client();
@@ -53,7 +41,7 @@ async fn a_purge_is_over_when_the_definition_is_gone() {
     client.submit(&w, &chain()).await.unwrap();
     let early = client.purge(&w, NO_WAIT).await.unwrap_err();
     assert!(early.to_string().contains("has not started"), "{early}");
-    drop(failed(&client, &id("w2")).await);
+    drop(Hand::failed(&client, &id("w2")).await);
     let w = id("w2");
     assert_eq!(client.purge(&w, NO_WAIT).await, Ok(Answer::Stored));
     let asked = messages(&client).await.pop().unwrap().control.unwrap();
@@ -93,22 +81,17 @@ async fn a_purge_is_over_when_the_definition_is_gone() {
 async fn an_id_is_taken_from_the_tombstone_on_also_where_the_row_is_gone() {
     let client = client();
     let w = id("w");
-    drop(failed(&client, &w).await);
+    drop(Hand::failed(&client, &w).await);
     bury(&client, &w, uuid::Uuid::from_u128(1)).await;
-    let key = client.layout.open_row(&w);
-    let table = client.layout.index();
-    let row = client.store.rows.get(table, &key).await.unwrap().unwrap();
-    client
-        .store
-        .rows
-        .delete(table, &key, &row.etag)
-        .await
-        .unwrap();
+    let row = row_of(&client, &w).await;
+    assert!(row.is_open());
+    remove_row(&client, &row).await;
     let taken = client.submit(&w, &chain()).await.unwrap_err();
     assert_eq!(taken, ClientError::Purging(w.clone()));
     let none = client.cancel(&w, NO_WAIT).await.unwrap_err();
     assert_eq!(none, ClientError::Purging(w.clone()));
-    assert_eq!(client.store.rows.get(table, &key).await, Ok(None));
+    let made = read_row(&client.store, &client.layout, &w).await;
+    assert!(made.unwrap().is_none());
     forget_definition(&client, &w).await;
     assert!(client.submit(&w, &chain()).await.unwrap().is_new);
     // Its first state is still to come; that of the old life is not shown.
@@ -125,23 +108,11 @@ async fn what_ended_long_ago_is_told_by_its_row() {
         ("new", Status::Completed, 1),
     ] {
         client.submit(&id(name), &chain()).await.unwrap();
-        let mut row = read_row(&client.store, &client.layout, &id(name))
-            .await
-            .unwrap()
-            .unwrap()
-            .record;
+        let mut row = row_of(&client, &id(name)).await.record;
         row.status = status;
         row.updated_at = client.env.wall() - jiff::SignedDuration::from_hours(age_h);
-        let (key, fields) = (
-            client.layout.done_row(&id(name)),
-            crate::protocol::fields_of(&row),
-        );
-        let table = client.layout.index();
-        let write = client
-            .store
-            .rows
-            .write(table, &key, &fields, &Expect::Absent);
-        write.await.unwrap();
+        let key = client.layout.done_row(&id(name));
+        make_row(&client, &key, &fields_of(&row)).await;
     }
     client.submit(&id("open"), &chain()).await.unwrap();
     let before = async |hours| {
@@ -160,7 +131,7 @@ async fn the_journal_tells_who_did_what_the_newest_first() {
     let missing = client.journal(None, week, 50).await.unwrap_err();
     assert!(missing.is_kind(Kind::NoResource), "nothing is made");
     client.submit(&id("v"), &chain()).await.unwrap();
-    drop(failed(&client, &id("w")).await);
+    drop(Hand::failed(&client, &id("w")).await);
     assert_eq!(client.retry(&id("w"), NO_WAIT).await, Ok(Answer::Stored));
     let words = |entries: &[JournalRecord]| -> Vec<String> {
         let word = |entry: &JournalRecord| {
