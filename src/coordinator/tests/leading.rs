@@ -114,12 +114,7 @@ async fn what_a_stopping_coordinator_has_not_looked_at_is_given_back() {
         world.next_task("default").await,
         world.next_task("default").await,
     );
-    world
-        .until("the marks", async || {
-            let state = world.state(&id).await;
-            state.filter(|state| state.states == "dd")
-        })
-        .await;
+    world.until_states(&id, "dd").await;
     slow.store(true, Ordering::SeqCst);
     world.answer(&first, Outcome::Succeeded).await;
     world

@@ -87,16 +87,6 @@ impl Watched {
             .await;
     }
 
-    /// Waits until the state says that its task was sent.
-    async fn marked(&self, id: &WorkflowId) {
-        self.world
-            .until("the mark", async || {
-                let state = self.world.state(id).await?;
-                state.states.starts_with('d').then_some(())
-            })
-            .await;
-    }
-
     async fn depth(&self) -> u64 {
         self.world.depth(&self.queue).await
     }
@@ -212,7 +202,7 @@ async fn nothing_is_sent_again_while_completions_wait_to_be_received() {
     let watched = Watched::new().await;
     let _task = watched.coordinator("test/1");
     let id = watched.world.submit("waits", ONE).await;
-    watched.marked(&id).await;
+    watched.world.marked(&id).await;
     watched.is_deaf.store(true, Ordering::SeqCst);
     let done = watched.delete_next().await;
     watched.world.answer(&done, Outcome::Succeeded).await;
@@ -229,7 +219,7 @@ async fn a_cancelled_workflow_is_not_sent_again() {
     let _task = watched.coordinator("test/1");
     let id = watched.world.submit("cancelled", ONE).await;
     watched.delete_next().await;
-    watched.marked(&id).await;
+    watched.world.marked(&id).await;
     watched.world.ask(&id, ControlAction::Cancel).await;
     watched
         .world
@@ -263,7 +253,7 @@ async fn what_an_earlier_leader_sent_is_sent_again_by_the_next() {
     let watched = Watched::new().await;
     let first = watched.coordinator("test/1");
     let id = watched.world.submit("inherited", ONE).await;
-    watched.marked(&id).await;
+    watched.world.marked(&id).await;
     first.abort();
     watched.delete_next().await;
     let _second = watched.coordinator("test/2");
@@ -294,12 +284,7 @@ async fn a_lost_message_of_a_stopped_task_is_not_sent_again() {
         .map(|task| task.expect("ours"))
         .find(|task: &TaskMessage| task.task.as_str() == "bad");
     world.answer(&bad.expect("sent"), failed()).await;
-    world
-        .until("the stop", async || {
-            let state = world.state(&id).await?;
-            (state.states == "fd").then_some(())
-        })
-        .await;
+    world.until_states(&id, "fd").await;
     for message in &taken {
         let deleted = queues.delete(&watched.queue, &message.receipt).await;
         deleted.expect("held");

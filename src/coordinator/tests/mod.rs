@@ -29,7 +29,7 @@ use crate::record::{
     decode_message, encode, encode_message,
 };
 use crate::store::layers::Op;
-use crate::store::layers::fault::{Fault, Faults};
+use crate::store::layers::fault::{Fault, Faults, Injector};
 use crate::store::memory::MemoryStore;
 use crate::store::{Expect, Kind, Queue, Store};
 
@@ -66,6 +66,16 @@ impl World {
         let world = Self::over(MemoryStore::open(env.clone()), env);
         world.layout.create(&world.store).await.expect("memory");
         world
+    }
+
+    /// One whose store has these faults from the start, for everyone.
+    async fn with(faults: Faults) -> (Self, Arc<Injector>) {
+        let env = real::env();
+        let (store, injector) = faults.wrap(MemoryStore::open(env.clone()), env.clone());
+        let world = Self::over(store, env);
+        let made = world.layout.create(&world.store).await;
+        made.expect("no fault there");
+        (world, injector)
     }
 
     fn config() -> Config {
@@ -233,6 +243,13 @@ impl World {
         decode_message(&message.body).expect("ours")
     }
 
+    /// The next two, by the names of their tasks.
+    async fn next_two(&self, queue: &str) -> [TaskMessage; 2] {
+        let mut two = [self.next_task(queue).await, self.next_task(queue).await];
+        two.sort_by(|a, b| a.task.cmp(&b.task));
+        two
+    }
+
     async fn answer(&self, task: &TaskMessage, outcome: Outcome) {
         let text = completion(task, outcome, self.env.wall());
         self.store
@@ -258,6 +275,29 @@ impl World {
             .await
             .expect("memory")
             .map(|stored| stored.record)
+    }
+
+    /// Waits until the state is like that.
+    async fn until_state(
+        &self,
+        id: &WorkflowId,
+        what: &str,
+        is_so: impl Fn(&RuntimeRecord) -> bool,
+    ) -> RuntimeRecord {
+        self.until(what, async || self.state(id).await.filter(&is_so))
+            .await
+    }
+
+    /// Waits until the tasks are in these states.
+    async fn until_states(&self, id: &WorkflowId, states: &str) -> RuntimeRecord {
+        self.until_state(id, states, |state| state.states == states)
+            .await
+    }
+
+    /// Waits until the state says that the first task was sent.
+    async fn marked(&self, id: &WorkflowId) {
+        self.until_state(id, "the mark", |state| state.states.starts_with('d'))
+            .await;
     }
 
     /// Waits until the row is among the final ones, and returns the state.

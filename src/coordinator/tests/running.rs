@@ -95,14 +95,7 @@ async fn a_retried_workflow_runs_again_what_failed_and_keeps_the_rest() {
     assert_eq!(world.ended(&id).await.states, "cfcu");
     now_fixed.store(true, std::sync::atomic::Ordering::SeqCst);
     world.ask(&id, ControlAction::Retry).await;
-    let state = world
-        .until("the second end", async || {
-            world
-                .state(&id)
-                .await
-                .filter(|state| state.status == Status::Completed)
-        })
-        .await;
+    let state = world.until_states(&id, "cccc").await;
     assert_eq!(state.generation.number(), 2);
     world.ended(&id).await;
     let executed = world.executed.lock().unwrap().clone();
@@ -130,12 +123,7 @@ async fn the_answer_of_an_applied_request_outlives_those_of_refused_ones() {
     let id = world.submit("crowd", one).await;
     world.ended(&id).await;
     world.ask(&id, ControlAction::Retry).await;
-    world
-        .until("the second end", async || {
-            let state = world.state(&id).await;
-            state.filter(|state| state.status == Status::Completed)
-        })
-        .await;
+    world.until_states(&id, "c").await;
     for _ in 0..RuntimeRecord::CONTROL_RESULTS_MAX + 4 {
         world.ask(&id, ControlAction::Retry).await;
     }
@@ -155,23 +143,9 @@ async fn a_cancel_ends_what_was_not_sent_at_once_and_the_rest_after_the_grace() 
     });
     world.worker("default", Arc::new(|_| None));
     let id = world.submit("cancelled", DIAMOND).await;
-    world
-        .until("the mark of the first sending", async || {
-            world
-                .state(&id)
-                .await
-                .filter(|state| state.states.starts_with('d'))
-        })
-        .await;
+    world.marked(&id).await;
     world.ask(&id, ControlAction::Cancel).await;
-    world
-        .until("the cancel to be applied", async || {
-            world
-                .state(&id)
-                .await
-                .filter(|state| state.states == "dxxx")
-        })
-        .await;
+    world.until_states(&id, "dxxx").await;
     let state = world.ended(&id).await;
     assert_eq!(
         (state.status, state.states.as_str()),
@@ -216,12 +190,8 @@ async fn no_more_tasks_are_out_than_max_parallelism_allows() {
     let id = world
         .submit("narrow", &format!("max_parallelism: 2\ntasks:\n{tasks}"))
         .await;
-    world
-        .store
-        .queues
-        .create_queue(&queue)
-        .await
-        .expect("memory");
+    let queues = &world.store.queues;
+    queues.create_queue(&queue).await.expect("memory");
     for _ in 0..20 {
         let depth = world
             .until("a task", async || {
@@ -231,29 +201,14 @@ async fn no_more_tasks_are_out_than_max_parallelism_allows() {
         assert!(depth <= 2, "{depth} at once");
         let message = world
             .until("a message", async || {
-                world
-                    .store
-                    .queues
-                    .receive(&queue, 1, Duration::from_secs(60))
-                    .await
-                    .expect("memory")
-                    .pop()
+                let received = queues.receive(&queue, 1, Duration::from_secs(60)).await;
+                received.expect("memory").pop()
             })
             .await;
         let task: TaskMessage = decode_message(&message.body).expect("ours");
-        world
-            .store
-            .queues
-            .delete(&queue, &message.receipt)
-            .await
-            .expect("memory");
-        let text = completion(&task, Outcome::Succeeded, world.env.wall());
-        world
-            .store
-            .queues
-            .send(world.layout.completions(), &text, Duration::ZERO)
-            .await
-            .expect("memory");
+        let deleted = queues.delete(&queue, &message.receipt).await;
+        deleted.expect("memory");
+        world.answer(&task, Outcome::Succeeded).await;
     }
     assert_eq!(world.ended(&id).await.status, Status::Completed);
 }
@@ -357,11 +312,8 @@ async fn a_request_made_for_an_earlier_generation_or_state_is_refused() {
     );
     let answered = async |count: usize| {
         world
-            .until("the answer", async || {
-                world
-                    .state(&id)
-                    .await
-                    .filter(|state| state.control_results.len() == count && state.status.is_final())
+            .until_state(&id, "the answer", |state| {
+                state.control_results.len() == count && state.status.is_final()
             })
             .await
     };
@@ -412,7 +364,6 @@ async fn a_request_that_comes_again_is_not_served_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_opens_the_row_before_the_state_leaves_its_end() {
-    let env = real::env();
     let order = Arc::new(Mutex::new(Vec::new()));
     let note = Arc::clone(&order);
     let faults = Faults::script().hook(move |op, path| {
@@ -423,13 +374,7 @@ async fn a_retry_opens_the_row_before_the_state_leaves_its_end() {
         }
         None
     });
-    let (store, _) = faults.wrap(MemoryStore::open(env.clone()), env.clone());
-    let world = World::over(store, env);
-    world
-        .layout
-        .create(&world.store)
-        .await
-        .expect("no fault there");
+    let (world, _) = World::with(faults).await;
     let (_task, _) = world.coordinator(World::config());
     world.worker("default", failing(&["d"]));
     let id = world.submit("order", DIAMOND).await;
@@ -437,9 +382,8 @@ async fn a_retry_opens_the_row_before_the_state_leaves_its_end() {
     order.lock().unwrap().clear();
     world.ask(&id, ControlAction::Retry).await;
     world
-        .until("the second end", async || {
-            let state = world.state(&id).await?;
-            (state.generation.number() == 2 && state.status.is_final()).then_some(())
+        .until_state(&id, "the second end", |state| {
+            state.generation.number() == 2 && state.status.is_final()
         })
         .await;
     assert_eq!(order.lock().unwrap()[..2], ["row", "state"]);

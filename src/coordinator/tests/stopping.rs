@@ -18,21 +18,9 @@ impl World {
         row.expect("memory")?.record.stopping
     }
 
-    async fn until_states(&self, id: &WorkflowId, states: &str) -> RuntimeRecord {
-        self.until(states, async || {
-            self.state(id).await.filter(|state| state.states == states)
-        })
-        .await
-    }
-
     /// `b` has failed while `c` is with a worker, whose message is returned.
     async fn stopped(&self, id: &WorkflowId) -> TaskMessage {
-        let mut first = [
-            self.next_task("default").await,
-            self.next_task("default").await,
-        ];
-        first.sort_by(|a, b| a.task.cmp(&b.task));
-        let [a, c] = first;
+        let [a, c] = self.next_two("default").await;
         assert!(!c.survives_stop);
         self.answer(&a, Outcome::Succeeded).await;
         let b = self.next_task("default").await;
@@ -205,15 +193,11 @@ tasks:
   - {name: after, cmd: x, depends_on: [long]}
 ";
     let id = world.submit("refused", yaml).await;
-    let mut sent = [
-        world.next_task("default").await,
-        world.next_task("default").await,
-    ];
-    sent.sort_by(|a, b| a.task.cmp(&b.task));
-    world.answer(&sent[0], Outcome::Succeeded).await;
+    let [first, long] = world.next_two("default").await;
+    world.answer(&first, Outcome::Succeeded).await;
     world.until_states(&id, "cfdx").await;
     world
-        .answer(&sent[1], Outcome::Cancelled(Generation::FIRST))
+        .answer(&long, Outcome::Cancelled(Generation::FIRST))
         .await;
     let state = world.ended(&id).await;
     assert_eq!(

@@ -9,17 +9,10 @@ use crate::protocol::leader;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_write_whose_reply_is_lost_is_recognised_by_its_stamp() {
-    let env = real::env();
     let faults = Faults::script().hook(|op, path| {
         (*op == Op::BlobPut && path.ends_with("lost.json")).then_some(Fault::ReplyLost)
     });
-    let (store, injector) = faults.wrap(MemoryStore::open(env.clone()), env.clone());
-    let world = World::over(store, env);
-    world
-        .layout
-        .create(&world.store)
-        .await
-        .expect("no fault there");
+    let (world, injector) = World::with(faults).await;
     let (_task, _) = world.coordinator(World::config());
     world.worker("default", succeed());
     let id = world.submit("lost", DIAMOND).await;
@@ -47,12 +40,9 @@ async fn garbage_goes_to_the_poison_queue_and_a_newer_message_stays() {
         r#"{"schema":2,"new":true}"#,
     );
     for body in ["hello", "bnVsbA==", newer.as_str()] {
-        world
-            .store
-            .queues
-            .send(world.layout.completions(), body, Duration::ZERO)
-            .await
-            .expect("memory");
+        let (queues, completions) = (&world.store.queues, world.layout.completions());
+        let sent = queues.send(completions, body, Duration::ZERO).await;
+        sent.expect("memory");
     }
     let id = world.submit("beside", DIAMOND).await;
     assert_eq!(world.ended(&id).await.status, Status::Completed);
@@ -81,32 +71,20 @@ async fn a_completion_of_a_damaged_workflow_is_kept_in_the_poison_queue_after_te
     let text = completion(&task, Outcome::Succeeded, world.env.wall());
     let queues = &world.store.queues;
     let queue = world.layout.completions();
+    let deliver_and_hide = async |hidden| {
+        let found = queues.receive(queue, 1, Duration::from_secs(60)).await;
+        let found = found.expect("memory").pop().expect("visible");
+        let extended = queues.extend(queue, &found.receipt, hidden).await;
+        extended.expect("held");
+    };
     for deliveries in [3, 9] {
-        queues
-            .send(queue, &text, Duration::ZERO)
-            .await
-            .expect("memory");
+        let sent = queues.send(queue, &text, Duration::ZERO).await;
+        sent.expect("memory");
         for _ in 0..deliveries {
-            let found = queues
-                .receive(queue, 1, Duration::from_secs(60))
-                .await
-                .expect("memory");
-            let receipt = &found.first().expect("visible").receipt;
-            queues
-                .extend(queue, receipt, Duration::ZERO)
-                .await
-                .expect("held");
+            deliver_and_hide(Duration::ZERO).await;
         }
         // Hidden, so that the other one is not met meanwhile.
-        let found = queues
-            .receive(queue, 1, Duration::from_secs(60))
-            .await
-            .expect("memory");
-        let receipt = &found.first().expect("visible").receipt;
-        queues
-            .extend(queue, receipt, Duration::from_secs(1))
-            .await
-            .expect("held");
+        deliver_and_hide(Duration::from_secs(1)).await;
     }
     let (_task, _) = world.coordinator(World::config());
     world.worker("default", succeed());
@@ -127,26 +105,19 @@ async fn a_completion_of_a_damaged_workflow_is_kept_in_the_poison_queue_after_te
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workflow_whose_actor_panics_rests_and_goes_on_and_others_notice_nothing() {
-    let env = real::env();
-    let panics = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let panics = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&panics);
     let faults = Faults::script().hook(move |op, path| {
         let strikes = *op == Op::BlobGet && path.ends_with("/panics.json");
         let nth = if strikes {
-            seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst)
+            seen.fetch_add(1, Ordering::SeqCst)
         } else {
             9
         };
         assert!(nth >= 2, "a bug that strikes twice");
         None
     });
-    let (store, _) = faults.wrap(MemoryStore::open(env.clone()), env.clone());
-    let world = World::over(store, env);
-    world
-        .layout
-        .create(&world.store)
-        .await
-        .expect("no fault there");
+    let (world, _) = World::with(faults).await;
     let struck = world.submit("panics", DIAMOND).await;
     let fine = world.submit("fine", DIAMOND).await;
     let (_task, _) = world.coordinator(World::config());
@@ -154,7 +125,7 @@ async fn a_workflow_whose_actor_panics_rests_and_goes_on_and_others_notice_nothi
     assert_eq!(world.ended(&fine).await.status, Status::Completed);
     world
         .until("the panics", async || {
-            (panics.load(std::sync::atomic::Ordering::SeqCst) > 2).then_some(())
+            (panics.load(Ordering::SeqCst) > 2).then_some(())
         })
         .await;
     assert_eq!(world.ended(&struck).await.status, Status::Completed);
@@ -179,12 +150,7 @@ async fn a_write_whose_outcome_nobody_knows_keeps_the_lease_from_being_released(
         let (task, ended) = world.coordinator_over(&store, World::config());
         let id = world.submit("doubt", DIAMOND).await;
         let sent = world.next_task("default").await;
-        world
-            .until("the mark", async || {
-                let state = world.state(&id).await?;
-                state.states.starts_with('d').then_some(())
-            })
-            .await;
+        world.marked(&id).await;
         dark.store(true, Ordering::SeqCst);
         world.answer(&sent, Outcome::Succeeded).await;
         world
@@ -246,12 +212,7 @@ async fn a_rival_that_always_wins_costs_the_memory_and_nothing_else_once_it_stop
     );
     let id = gate.await;
     let held = world.next_task("slow").await;
-    world
-        .until("the mark", async || {
-            let state = world.state(&id).await?;
-            state.states.starts_with('d').then_some(())
-        })
-        .await;
+    world.marked(&id).await;
     rages.store(true, Ordering::SeqCst);
     world.answer(&held, Outcome::Succeeded).await;
     // One try, two more, and all of that again when the message has come back.
@@ -317,12 +278,7 @@ async fn with_a_worker(world: &World, id: &str) -> (WorkflowId, TaskMessage) {
     let yaml = "tasks: [{name: a, cmd: x, queue: slow}]";
     let id = world.submit(id, yaml).await;
     let held = world.next_task("slow").await;
-    world
-        .until("the mark", async || {
-            let state = world.state(&id).await?;
-            state.states.starts_with('d').then_some(())
-        })
-        .await;
+    world.marked(&id).await;
     (id, held)
 }
 
