@@ -60,8 +60,7 @@ async fn dies_at(nth: u64, arrives: bool) -> bool {
             bench.depth(&bench.queue).await == 0 && bench.claim("a").await.is_none()
         })
         .await;
-    second.stop.drain.cancel();
-    second.over().await;
+    second.drained().await;
     let posted = bench.posted().await;
     assert!((1..=2).contains(&posted.len()), "death at write {nth}");
     for result in posted {

@@ -64,8 +64,7 @@ async fn a_lost_receipt_with_the_own_claim_in_place_loses_nothing() {
     bench
         .until_later(|| async { bench.depth(&bench.queue).await == 0 })
         .await;
-    second.stop.drain.cancel();
-    let seen = second.over().await;
+    let seen = second.drained().await;
     assert_eq!(seen.succeeded, 0);
     assert!(seen.given_back >= 1);
     let results = bench.results(running, 1).await;
@@ -93,8 +92,7 @@ async fn a_worker_that_was_cut_off_until_another_finished_its_task_posts_nothing
     bench
         .until_later(|| async { bench.depth(&bench.queue).await == 0 })
         .await;
-    second.stop.drain.cancel();
-    assert_eq!(second.over().await.succeeded, 1);
+    assert_eq!(second.drained().await.succeeded, 1);
     cut.store(false, Ordering::SeqCst);
     first.stop.drain.cancel();
     bench.until_later(|| async { first.is_over() }).await;

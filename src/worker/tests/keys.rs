@@ -203,7 +203,6 @@ async fn a_worker_that_must_go_while_it_looks_for_a_key_gives_the_task_back() {
     bench.send(&bench.message("a", bench.keyed(3))).await;
     let running = bench.start_with(&store, Config::default());
     bench.until(|| async { injector.happened() == 1 }).await;
-    running.stop.drain.cancel();
-    let summary = running.over().await;
+    let summary = running.drained().await;
     assert_eq!((summary.given_back, bench.starts()), (1, 0));
 }

@@ -56,6 +56,12 @@ impl Running {
         self.summary.lock().unwrap().is_some()
     }
 
+    /// Lets it drain, and waits for its end.
+    pub(super) async fn drained(self) -> Summary {
+        self.stop.drain.cancel();
+        self.over().await
+    }
+
     /// Waits for the end.
     pub(super) async fn over(self) -> Summary {
         self.done.join().await;
@@ -348,6 +354,18 @@ impl Bench {
             .expect("it holds in the end");
     }
 
+    /// Waits, while time goes on, until so many completions were posted.
+    pub(super) async fn until_posted(&self, count: u64) {
+        let completions = self.layout.completions();
+        self.until_later(|| async { self.depth(completions).await == count })
+            .await;
+    }
+
+    /// How long its clock has run.
+    pub(super) fn passed(&self) -> Duration {
+        self.env.mono().since(Mono::new(Duration::ZERO))
+    }
+
     pub(super) async fn until_started(&self, starts: usize) {
         self.until(|| async { self.starts() >= starts }).await;
     }
@@ -360,9 +378,14 @@ impl Bench {
     pub(super) async fn results(&self, running: Running, count: u64) -> Vec<CompletionResult> {
         self.until(|| async { self.depth(self.layout.completions()).await >= count })
             .await;
-        running.stop.drain.cancel();
-        running.over().await;
+        running.drained().await;
         self.posted().await
+    }
+
+    /// Lets the one command end, and its worker.
+    pub(super) async fn finish_one(&self, running: Running) {
+        self.go();
+        assert_eq!(self.results(running, 1).await.len(), 1);
     }
 
     /// Takes what was posted.

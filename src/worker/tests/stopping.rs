@@ -4,6 +4,30 @@ use super::*;
 use crate::store::layers::Op;
 use crate::store::layers::meter::{Count, Meter};
 
+/// Asserts that a task sent now is posted as cancelled and never starts.
+async fn assert_ends_unstarted(bench: &Bench) {
+    bench.send_task("a", &bench.waiting()).await;
+    let results = bench.results(bench.start(), 1).await;
+    assert_eq!(
+        results[0].report.outcome,
+        Outcome::Cancelled(Generation::FIRST)
+    );
+    assert_eq!((results[0].report.started_at, bench.starts()), (None, 0));
+    bench.assert_tidy().await;
+}
+
+/// Asserts that a task of the second generation runs as if nothing had been asked.
+async fn assert_the_next_generation_runs(bench: &Bench) {
+    let mut message = bench.message("a", Bench::spec("true"));
+    message.generation = Generation::new(2);
+    let mut row = bench.row();
+    row.generation = Generation::new(2);
+    bench.write_row(&row).await;
+    bench.send(&message).await;
+    let results = bench.results(bench.start(), 1).await;
+    assert_eq!(results[0].report.outcome, Outcome::Succeeded);
+}
+
 #[tokio::test]
 async fn a_cancel_stops_the_running_tasks_of_its_workflow_alone_within_the_interval() {
     let bench = Bench::new().await;
@@ -25,11 +49,8 @@ async fn a_cancel_stops_the_running_tasks_of_its_workflow_alone_within_the_inter
     let running = bench.start_with(&bench.store, config);
     bench.until_started(1).await;
     bench.request_cancel().await;
-    let completions = bench.layout.completions();
-    bench
-        .until_later(|| async { bench.depth(completions).await == 1 })
-        .await;
-    let since = bench.env.mono().since(Mono::new(Duration::ZERO));
+    bench.until_posted(1).await;
+    let since = bench.passed();
     assert!(since < Duration::from_secs(90), "{since:?}");
     let cancelled = bench.posted().await.remove(0);
     assert_eq!(
@@ -47,29 +68,14 @@ async fn a_cancel_stops_the_running_tasks_of_its_workflow_alone_within_the_inter
 async fn what_was_cancelled_before_its_start_is_posted_and_never_starts() {
     let bench = Bench::new().await;
     bench.request_cancel().await;
-    bench.send_task("a", &bench.waiting()).await;
-    let results = bench.results(bench.start(), 1).await;
-    assert_eq!(
-        results[0].report.outcome,
-        Outcome::Cancelled(Generation::FIRST)
-    );
-    assert_eq!(results[0].report.started_at, None);
-    assert_eq!(bench.starts(), 0);
-    bench.assert_tidy().await;
+    assert_ends_unstarted(&bench).await;
 }
 
 #[tokio::test]
 async fn a_cancel_of_an_earlier_generation_stops_nothing() {
     let bench = Bench::new().await;
     bench.request_cancel().await;
-    let mut message = bench.message("a", Bench::spec("true"));
-    message.generation = Generation::new(2);
-    let mut row = bench.row();
-    row.generation = Generation::new(2);
-    bench.write_row(&row).await;
-    bench.send(&message).await;
-    let results = bench.results(bench.start(), 1).await;
-    assert_eq!(results[0].report.outcome, Outcome::Succeeded);
+    assert_the_next_generation_runs(&bench).await;
 }
 
 #[tokio::test]
@@ -91,10 +97,7 @@ async fn a_stop_ends_the_running_tasks_but_those_that_survive_it() {
         .until(|| async { std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')) })
         .await;
     bench.show_stop().await;
-    let completions = bench.layout.completions();
-    bench
-        .until_later(|| async { bench.depth(completions).await == 1 })
-        .await;
+    bench.until_posted(1).await;
     let stopped = bench.posted().await.remove(0);
     assert_eq!(
         (stopped.task.as_str(), &stopped.report.outcome),
@@ -118,10 +121,7 @@ async fn a_cancel_during_a_stop_ends_what_survived_it() {
     let running = bench.start();
     bench.until_started(1).await;
     bench.request_cancel().await;
-    let completions = bench.layout.completions();
-    bench
-        .until_later(|| async { bench.depth(completions).await == 1 })
-        .await;
+    bench.until_posted(1).await;
     let results = bench.results(running, 1).await;
     assert_eq!(
         results[0].report.outcome,
@@ -133,28 +133,14 @@ async fn a_cancel_during_a_stop_ends_what_survived_it() {
 async fn what_was_stopped_before_its_start_is_posted_and_never_starts() {
     let bench = Bench::new().await;
     bench.show_stop().await;
-    bench.send_task("a", &bench.waiting()).await;
-    let results = bench.results(bench.start(), 1).await;
-    assert_eq!(
-        results[0].report.outcome,
-        Outcome::Cancelled(Generation::FIRST)
-    );
-    assert_eq!((results[0].report.started_at, bench.starts()), (None, 0));
-    bench.assert_tidy().await;
+    assert_ends_unstarted(&bench).await;
 }
 
 #[tokio::test]
 async fn a_stop_of_an_earlier_generation_stops_nothing() {
     let bench = Bench::new().await;
     bench.show_stop().await;
-    let mut message = bench.message("a", Bench::spec("true"));
-    message.generation = Generation::new(2);
-    let mut row = bench.row();
-    row.generation = Generation::new(2);
-    bench.write_row(&row).await;
-    bench.send(&message).await;
-    let results = bench.results(bench.start(), 1).await;
-    assert_eq!(results[0].report.outcome, Outcome::Succeeded);
+    assert_the_next_generation_runs(&bench).await;
 }
 
 /// The row may show a stop later than the state has it: a second copy is judged by the state.
@@ -172,10 +158,7 @@ async fn a_second_copy_is_not_started_after_a_stop_in_the_state() {
         message.survives_stop = survives_stop;
         bench.send(&message).await;
         let running = bench.start();
-        let completions = bench.layout.completions();
-        bench
-            .until_later(|| async { bench.depth(completions).await == 1 })
-            .await;
+        bench.until_posted(1).await;
         let expected = if survives_stop {
             Outcome::Succeeded
         } else {

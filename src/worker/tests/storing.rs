@@ -14,10 +14,7 @@ async fn a_completion_that_cannot_be_posted_for_a_while_is_posted_in_the_end() {
     let (store, injector) = faults.wrap(bench.store.clone(), bench.env.clone());
     bench.send_task("a", "true").await;
     let running = bench.start_with(&store, Config::default());
-    let completions = bench.layout.completions();
-    bench
-        .until_later(|| async { bench.depth(completions).await == 1 })
-        .await;
+    bench.until_posted(1).await;
     // Nine pauses doubling from a second take minutes, which the message outlasts by its heartbeats.
     assert!(bench.env.wall() > Timestamp::UNIX_EPOCH + Duration::from_secs(120));
     assert_eq!(injector.happened(), 9);
@@ -66,8 +63,7 @@ async fn a_completion_that_can_never_be_posted_leaves_the_message_to_come_back()
     bench
         .until_later(|| async { injector.happened() == 3 })
         .await;
-    running.stop.drain.cancel();
-    let summary = running.over().await;
+    let summary = running.drained().await;
     assert_eq!((summary.left, summary.succeeded), (1, 0));
     assert_eq!(bench.depth(&bench.queue).await, 1);
     assert_eq!(bench.posted().await, []);
@@ -84,10 +80,7 @@ async fn an_upload_whose_reply_was_lost_is_not_taken_for_a_rivals() {
         .send_task("a", &format!("{}; {command}", bench.waiting()))
         .await;
     let running = bench.start_with(&store, Config::default());
-    let completions = bench.layout.completions();
-    bench
-        .until_later(|| async { bench.depth(completions).await == 1 })
-        .await;
+    bench.until_posted(1).await;
     assert_eq!(injector.happened(), 1);
     let results = bench.results(running, 1).await;
     assert_eq!(results[0].report.output, Some(Output::Blob(5002)));
@@ -105,10 +98,7 @@ async fn an_output_that_is_refused_for_good_fails_the_attempt_and_is_never_a_suc
         .send_task("a", r#"printf '"%05000d"' 7 > $WORKFLOW_OUTPUT"#)
         .await;
     let running = bench.start_with(&store, Config::default());
-    let completions = bench.layout.completions();
-    bench
-        .until_later(|| async { bench.depth(completions).await == 1 })
-        .await;
+    bench.until_posted(1).await;
     let results = bench.results(running, 1).await;
     let failure = failure_of(&results[0]);
     assert_eq!(failure.kind, FailureKind::Upload);
@@ -132,10 +122,7 @@ async fn a_refusal_of_a_few_minutes_is_waited_out() {
         .send_task("a", r#"printf '"%05000d"' 7 > $WORKFLOW_OUTPUT"#)
         .await;
     let running = bench.start_with(&store, Config::default());
-    let completions = bench.layout.completions();
-    bench
-        .until_later(|| async { bench.depth(completions).await == 1 })
-        .await;
+    bench.until_posted(1).await;
     let results = bench.results(running, 1).await;
     assert_eq!(results[0].report.outcome, Outcome::Succeeded);
     bench.assert_tidy().await;
@@ -154,10 +141,7 @@ async fn receive_errors_end_nothing_and_the_work_goes_on_after_them() {
         ..Config::default()
     };
     let running = bench.start_with(&store, config);
-    let completions = bench.layout.completions();
-    bench
-        .until_later(|| async { bench.depth(completions).await == 1 })
-        .await;
+    bench.until_posted(1).await;
     assert_eq!(injector.happened(), 6);
     assert_eq!(bench.results(running, 1).await.len(), 1);
 }
@@ -171,10 +155,7 @@ async fn a_wait_of_a_day_that_the_service_asks_for_is_cut_to_half_a_minute() {
     bench.send_task("a", "true").await;
     let asked = bench.env.mono();
     let running = bench.start_with(&store, Config::default());
-    let completions = bench.layout.completions();
-    bench
-        .until_later(|| async { bench.depth(completions).await == 1 })
-        .await;
+    bench.until_posted(1).await;
     let waited = bench.env.mono().since(asked);
     assert_eq!(injector.happened(), 1);
     assert_eq!(bench.results(running, 1).await.len(), 1);

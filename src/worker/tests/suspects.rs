@@ -54,8 +54,7 @@ async fn a_second_delivery_is_started_only_under_a_claim_written_before() {
     bench.until_started(1).await;
     let claim = bench.claim("a").await.expect("written before the start");
     assert_eq!(claim.record.starts, 2);
-    bench.go();
-    assert_eq!(bench.results(running, 1).await.len(), 1);
+    bench.finish_one(running).await;
     bench.assert_tidy().await;
 }
 
@@ -71,8 +70,7 @@ async fn a_suspect_whose_claim_lost_its_reply_is_started_at_once() {
     let claim = bench.claim("a").await.expect("written before the start");
     assert_eq!((claim.record.starts, claim.record.freed), (2, false));
     assert!(claim.is_live(), "no other claim had to run out");
-    bench.go();
-    assert_eq!(bench.results(running, 1).await.len(), 1);
+    bench.finish_one(running).await;
     bench.assert_tidy().await;
 }
 
@@ -91,12 +89,11 @@ async fn a_suspect_that_a_busy_store_keeps_from_being_judged_is_judged_again_soo
         .until_later(|| async { injector.happened() == 3 })
         .await;
     assert!(
-        bench.env.mono().since(Mono::new(Duration::ZERO)) < Duration::from_secs(8),
+        bench.passed() < Duration::from_secs(8),
         "it was not given back for 4 s and 8 s"
     );
     bench.until_later(|| async { bench.starts() == 1 }).await;
-    bench.go();
-    assert_eq!(bench.results(running, 1).await.len(), 1);
+    bench.finish_one(running).await;
     bench.assert_tidy().await;
 }
 
@@ -113,7 +110,7 @@ async fn a_second_copy_waits_while_the_first_is_claimed_and_takes_over_when_its_
     bench
         .until_later(|| async { bench.claim("a").await.unwrap().record.token != theirs.token })
         .await;
-    let since = bench.env.mono().since(Mono::new(Duration::ZERO));
+    let since = bench.passed();
     assert!(
         since >= Duration::from_secs(65),
         "taken while it was live: {since:?}"
@@ -121,8 +118,7 @@ async fn a_second_copy_waits_while_the_first_is_claimed_and_takes_over_when_its_
     assert!(since < Duration::from_secs(90), "{since:?}");
     let claim = bench.claim("a").await.unwrap();
     assert_eq!(claim.record.starts, 2);
-    bench.go();
-    assert_eq!(bench.results(running, 1).await.len(), 1);
+    bench.finish_one(running).await;
     bench.assert_tidy().await;
 }
 
@@ -134,11 +130,10 @@ async fn a_marked_message_waits_one_heartbeat_for_the_claim_of_another_copy() {
     bench.send(&message).await;
     let running = bench.start();
     bench.until_later(|| async { bench.starts() == 1 }).await;
-    let since = bench.env.mono().since(Mono::new(Duration::ZERO));
+    let since = bench.passed();
     assert!(since >= Duration::from_secs(20), "{since:?}");
     assert!(bench.claim("a").await.is_some());
-    bench.go();
-    assert_eq!(bench.results(running, 1).await.len(), 1);
+    bench.finish_one(running).await;
 }
 
 #[tokio::test]
@@ -153,8 +148,7 @@ async fn a_message_of_an_earlier_leader_is_checked_before_it_starts() {
     bench
         .until_later(|| async { bench.depth(&bench.queue).await == 0 })
         .await;
-    running.stop.drain.cancel();
-    assert_eq!(running.over().await.old_news, 1);
+    assert_eq!(running.drained().await.old_news, 1);
     assert_eq!(bench.starts(), 0);
     assert_eq!(bench.posted().await, []);
 }
@@ -169,8 +163,7 @@ async fn old_news_is_removed_with_its_claim() {
     bench
         .until(|| async { bench.depth(&bench.queue).await == 0 })
         .await;
-    running.stop.drain.cancel();
-    assert_eq!(running.over().await.old_news, 1);
+    assert_eq!(running.drained().await.old_news, 1);
     assert_eq!(bench.starts(), 0);
     bench.assert_tidy().await;
 }
@@ -188,8 +181,7 @@ async fn a_message_of_another_run_or_of_no_workflow_at_all_is_removed() {
     bench
         .until_later(|| async { bench.depth(&bench.queue).await == 0 })
         .await;
-    running.stop.drain.cancel();
-    assert_eq!(running.over().await.old_news, 2);
+    assert_eq!(running.drained().await.old_news, 2);
     assert_eq!(bench.starts(), 0);
 }
 
@@ -218,8 +210,7 @@ async fn a_message_of_a_purged_run_is_removed() {
     bench
         .until_later(|| async { bench.depth(&bench.queue).await == 0 })
         .await;
-    running.stop.drain.cancel();
-    assert_eq!(running.over().await.old_news, 1);
+    assert_eq!(running.drained().await.old_news, 1);
     assert_eq!((bench.starts(), bench.posted().await.len()), (0, 0));
 }
 
@@ -235,8 +226,7 @@ async fn messages_of_a_finished_workflow_are_removed_without_a_look_at_its_state
     bench
         .until(|| async { bench.depth(&bench.queue).await == 0 })
         .await;
-    running.stop.drain.cancel();
-    assert_eq!(running.over().await.old_news, 1);
+    assert_eq!(running.drained().await.old_news, 1);
     assert_eq!((bench.starts(), bench.posted().await.len()), (0, 0));
 }
 
@@ -255,10 +245,7 @@ async fn a_task_that_kills_its_workers_is_started_five_times_and_then_fails_for_
         bench.until(|| async { running.is_over() }).await;
     }
     let running = bench.start();
-    let completions = bench.layout.completions();
-    bench
-        .until_later(|| async { bench.depth(completions).await == 1 })
-        .await;
+    bench.until_posted(1).await;
     let results = bench.results(running, 1).await;
     let failure = failure_of(&results[0]);
     assert_eq!(
@@ -287,7 +274,6 @@ async fn the_claim_of_an_earlier_attempt_stands_in_nobodys_way() {
         })
         .await;
     assert_eq!(bench.claim("a").await.unwrap().record.starts, 1);
-    bench.go();
-    assert_eq!(bench.results(running, 1).await.len(), 1);
+    bench.finish_one(running).await;
     bench.assert_tidy().await;
 }

@@ -43,10 +43,7 @@ async fn a_time_limit_ends_an_attempt_as_timed_out() {
     spec.timeout_s = Some(30.0);
     bench.send(&bench.message("a", spec)).await;
     let running = bench.start();
-    let completions = bench.layout.completions();
-    bench
-        .until_later(|| async { bench.depth(completions).await == 1 })
-        .await;
+    bench.until_posted(1).await;
     let result = bench.results(running, 1).await.remove(0);
     assert_eq!(failure_of(&result).kind, FailureKind::Timeout);
     assert_eq!(failure_of(&result).message, "timed out after 30 s");
@@ -134,10 +131,7 @@ async fn a_missing_queue_is_made_and_served() {
         .send(&queue, &body, Duration::ZERO)
         .await
         .unwrap();
-    let completions = bench.layout.completions();
-    bench
-        .until_later(|| async { bench.depth(completions).await == 1 })
-        .await;
+    bench.until_posted(1).await;
     assert_eq!(bench.results(running, 1).await.len(), 1);
 }
 
