@@ -34,12 +34,13 @@ fn index(status: Status, epoch: u64) -> IndexRecord {
     }
 }
 
+async fn row_of(store: &Store) -> FoundRow {
+    let row = read_row(store, &layout(), &id()).await;
+    row.expect("memory").expect("there")
+}
+
 async fn request_cancel(store: &Store) {
-    let row = read_row(store, &layout(), &id())
-        .await
-        .expect("memory")
-        .expect("there")
-        .row;
+    let row = row_of(store).await.row;
     let fields = Fields::from([("cancel_requested".to_owned(), Value::Int(1))]);
     let expect = Expect::Version(row.etag);
     store
@@ -73,10 +74,7 @@ async fn a_cancel_request_survives_every_projection() {
             .expect("memory"),
         Shown::Yes
     );
-    let found = read_row(&store, &layout(), &id())
-        .await
-        .expect("memory")
-        .expect("there");
+    let found = row_of(&store).await;
     assert_eq!(
         (found.is_open(), found.record.cancel_requested),
         (false, Some(Generation::FIRST))
@@ -85,10 +83,7 @@ async fn a_cancel_request_survives_every_projection() {
         row.reopen(&running, &hurry).await.expect("memory"),
         Shown::Yes
     );
-    let found = read_row(&store, &layout(), &id())
-        .await
-        .expect("memory")
-        .expect("there");
+    let found = row_of(&store).await;
     assert_eq!(
         (found.is_open(), found.record.cancel_requested),
         (true, Some(Generation::FIRST))
@@ -105,8 +100,7 @@ async fn a_cancel_request_survives_every_projection() {
 async fn ask_for_cancel(store: &Store) -> bool {
     let fields = Fields::from([("cancel_requested".to_owned(), Value::Int(1))]);
     loop {
-        let found = read_row(store, &layout(), &id()).await.expect("memory");
-        let found = found.expect("there");
+        let found = row_of(store).await;
         if !found.is_open() {
             return false;
         }
@@ -143,8 +137,7 @@ async fn a_cancel_that_meets_row_writes_survives_in_each_of_five_hundred_rounds(
         });
         let is_stored = ask_for_cancel(&store).await;
         assert_eq!(leader.join().await, crate::env::Joined::Done);
-        let found = read_row(&store, &layout(), &id()).await;
-        let found = found.expect("memory").expect("there");
+        let found = row_of(&store).await;
         assert!(!found.is_open());
         let expected = is_stored.then_some(Generation::FIRST);
         assert_eq!(found.record.cancel_requested, expected);
@@ -175,10 +168,7 @@ async fn a_flag_of_an_earlier_life_of_the_id_does_not_reach_the_next() {
         row.show(&next_life, &hurry).await.expect("memory"),
         Shown::Yes
     );
-    let found = read_row(&store, &layout(), &id())
-        .await
-        .expect("memory")
-        .expect("there");
+    let found = row_of(&store).await;
     assert_eq!(found.record.cancel_requested, None);
 }
 
@@ -212,8 +202,7 @@ async fn a_row_that_moves_shows_the_stop_of_its_state_and_not_an_older_one() {
             .expect("memory");
         let finished = row.finish(&state(Status::Failed), &hurry).await;
         assert_eq!(finished.expect("memory"), Shown::Yes);
-        let found = read_row(&store, &layout(), &id()).await.expect("memory");
-        let found = found.expect("there").record;
+        let found = row_of(&store).await.record;
         assert_eq!(found.stopping, Some(Generation::new(shown)));
     }
 }
@@ -303,10 +292,7 @@ async fn every_write_of_a_row_may_lose_its_reply() {
         Shown::Yes
     );
     assert_eq!(injector.happened(), 3);
-    let found = read_row(&plain, &layout(), &id())
-        .await
-        .expect("memory")
-        .expect("there");
+    let found = row_of(&plain).await;
     assert_eq!(
         (found.is_open(), found.record.status),
         (false, Status::Completed)
