@@ -102,7 +102,9 @@ impl Client {
             match found.map(|found| found.map(|stored| stored.record)) {
                 Ok(Some(StateRecord::Purged(tombstone))) => {
                     if !self.is_purged(&tombstone, ask).await? {
-                        none_yet = Answer::Underway;
+                        if tombstone.run_id == ask.run_id {
+                            none_yet = Answer::Underway;
+                        }
                     } else if ask.action == ControlAction::Purge {
                         return Ok(Answer::Applied);
                     } else {
@@ -142,9 +144,10 @@ impl Client {
         }
     }
 
-    /// Whether a tombstone ends the wait: a purge is over when the definition is gone, another request is refused at once.
+    /// Whether a tombstone ends the wait: a purge is over when the definition is gone, another request of that run is refused at once.
+    /// The tombstone of an earlier run says nothing of one that was submitted since and has no state yet.
     async fn is_purged(&self, tombstone: &TombstoneRecord, ask: &Ask) -> Result<bool> {
-        if ask.action != ControlAction::Purge || tombstone.run_id != ask.run_id {
+        if ask.action != ControlAction::Purge && tombstone.run_id == ask.run_id {
             return Ok(true);
         }
         match read_definition(&self.store, &self.layout, &tombstone.workflow_id).await {

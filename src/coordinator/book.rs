@@ -62,6 +62,36 @@ pub(super) struct Pass {
     pub(super) old_news: u64,
 }
 
+/// The journal entry of an answer.
+fn answer(env: &Env, asked: &ControlRecord, refused: Option<String>) -> JournalRecord {
+    JournalRecord {
+        schema: JournalRecord::SCHEMA,
+        at: env.wall(),
+        actor: asked.actor.clone(),
+        action: asked.action.into(),
+        workflow_id: Some(asked.workflow_id.clone()),
+        request_id: Some(asked.request_id),
+        result: if refused.is_none() {
+            JournalResult::Applied
+        } else {
+            JournalResult::Refused
+        },
+        detail: refused,
+    }
+}
+
+/// The answer to a request that a purge was faster than; a purge itself has got what it asked for.
+pub(super) fn refused_by_purge(env: &Env, asked: &ControlRecord) -> Option<JournalRecord> {
+    match asked.action {
+        ControlAction::Cancel | ControlAction::Retry => Some(answer(
+            env,
+            asked,
+            Some("it was purged meanwhile".to_owned()),
+        )),
+        ControlAction::Submit | ControlAction::Purge => None,
+    }
+}
+
 impl Book {
     /// The book of a workflow that starts now.
     pub(super) fn new(definition: Arc<DefinitionRecord>, runtime: Runtime, now: Timestamp) -> Self {
@@ -199,8 +229,13 @@ impl Book {
             .control_results
             .iter()
             .any(|result| result.request_id == asked.request_id);
-        if known || pass.purged.is_some() {
+        if known {
             pass.old_news += 1;
+            return Fate::Handled;
+        }
+        if pass.purged.is_some() {
+            pass.old_news += 1;
+            pass.answered.extend(refused_by_purge(env, asked));
             return Fate::Handled;
         }
         let refused = match asked.action {
@@ -228,20 +263,7 @@ impl Book {
             refused = refused.as_deref(),
             "request_answered"
         );
-        pass.answered.push(JournalRecord {
-            schema: JournalRecord::SCHEMA,
-            at: env.wall(),
-            actor: asked.actor.clone(),
-            action: asked.action.into(),
-            workflow_id: Some(asked.workflow_id.clone()),
-            request_id: Some(asked.request_id),
-            result: if refused.is_none() {
-                JournalResult::Applied
-            } else {
-                JournalResult::Refused
-            },
-            detail: refused.clone(),
-        });
+        pass.answered.push(answer(env, asked, refused.clone()));
         self.control_results.push(ControlResult {
             request_id: asked.request_id,
             action: asked.action,

@@ -161,12 +161,23 @@ impl Dispatch {
     pub(super) fn ended(&mut self, ctx: &Context, book: &Book, task: TaskIx, was_taken: bool) {
         ctx.sendings
             .ended(book.queue(task), &out(book, task), was_taken);
-        self.known.remove(&task);
-        self.lost.remove(&task);
+        let is_placed = self.known.remove(&task).is_some() | self.lost.remove(&task);
+        if is_placed {
+            self.unplace(task);
+        }
         self.pauses.remove(&task);
         if let Some(queue) = self.slots.remove(&task) {
             let id = &book.definition.workflow_id;
             ctx.window.give_back(&queue, id, 1);
+        }
+    }
+
+    /// Takes a task out of wherever it waits.
+    fn unplace(&mut self, task: TaskIx) {
+        self.inherited.retain(|other| *other != task);
+        self.later.retain(|(_, other)| *other != task);
+        for line in self.line.values_mut() {
+            line.retain(|other| *other != task);
         }
     }
 

@@ -106,9 +106,12 @@ impl Actor {
         let foreign =
             record.epoch != self.ctx.epoch() || record.holder != self.ctx.leadership.holder();
         let is_final = runtime.status().is_final();
+        if foreign {
+            // Also what is final: its earlier leader must not reopen it behind the back of this one, which finishes its row.
+            pass.changed = true;
+        }
         if foreign && !is_final {
             tracing::info!(workflow = %self.id, from = %record.holder, epoch = %record.epoch, "workflow_taken_over");
-            pass.changed = true;
             self.row_first = true;
         }
         pass.changed |= !changes.is_empty();

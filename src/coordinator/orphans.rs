@@ -1,6 +1,6 @@
 //! Workflows that have a definition but no row: a submit that died half-way, or a table that was lost (P16, A12, A13).
 //!
-//! The same listing shows the states that have no definition: tombstones, of which the old ones go (P31).
+//! The same listing shows the states that have no definition: tombstones, of which [`Tombstones`] takes care.
 //!
 //! Taking such a workflow up is all that is needed: loading it activates it if it has no state, and every load shows its row.
 
@@ -10,31 +10,26 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::mail::Mail;
-use super::purge::expire;
+use super::purge::Tombstones;
 use super::registry::Registry;
 use super::stats::Stats;
 use crate::definition::WorkflowId;
 use crate::protocol::Layout;
-use crate::store::{Kind, StoreError};
+use crate::store::StoreError;
 
 /// How often definitions are compared with rows: it costs a listing of all there are.
 pub(super) const ORPHAN_INTERVAL: Duration = Duration::from_secs(3600);
+/// When that is tried again where it has failed.
+pub(super) const ORPHAN_PAUSE: Duration = Duration::from_secs(10);
 
-/// Takes up every workflow without a row, and removes old tombstones; a missing table is made first.
+/// Takes up every workflow without a row; returns the states without a definition.
 pub(super) async fn adopt_orphans(
     ctx: &Arc<Context>,
     registry: &Arc<Registry>,
-) -> Result<(), StoreError> {
+) -> Result<Tombstones, StoreError> {
     // Definitions are listed first: one that is submitted meanwhile then has its row, or is taken up once for nothing.
     let (defined, states) = stored(ctx).await?;
-    let listed = match listed(ctx).await {
-        Err(error) if error.kind == Kind::NoResource => {
-            tracing::warn!(table = %ctx.layout.index(), "index_was_missing");
-            ctx.store.rows.create_table(ctx.layout.index()).await?;
-            BTreeSet::new()
-        }
-        other => other?,
-    };
+    let listed = listed(ctx).await?;
     for id in defined.difference(&listed) {
         if !registry.holds(id) {
             Stats::count(&ctx.stats.orphans_adopted);
@@ -42,7 +37,10 @@ pub(super) async fn adopt_orphans(
             registry.post(ctx, id, Mail::TakeUp);
         }
     }
-    expire(ctx, states.difference(&defined)).await
+    let undefined = states.difference(&defined);
+    Ok(undefined
+        .map(|id| (id.clone(), listed.contains(id)))
+        .collect())
 }
 
 /// The ids that have a definition, and those that have a state.

@@ -6,6 +6,7 @@
 //! 2. What is removed is named by its run, and by the version that was seen: doing it twice, or by two leaders at once, is harmless. So a
 //!    tombstone needs no take-over.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use uuid::Uuid;
 use super::actor::{Actor, Trouble};
 use super::context::Context;
 use super::load::store_errors;
+use super::mail::Mail;
+use super::registry::Registry;
 use super::stats::Stats;
 use crate::definition::WorkflowId;
 use crate::protocol::{
@@ -28,6 +31,9 @@ use crate::store::{BlobPath, Container, Kind, Listed, Row, StoreError};
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Deletes of one workflow on the wire at once.
 const DELETES_AT_ONCE: usize = 8;
+
+/// Tombstones looked at before the next look at what is unfinished.
+const TOMBSTONES_PER_TURN: usize = 64;
 
 /// Whose purge was applied.
 #[derive(Debug, Clone)]
@@ -189,28 +195,62 @@ async fn remove_blob(ctx: &Context, container: &Container, blob: Listed) -> Resu
     done(patiently(&ctx.env, &ctx.stopping, delete).await)
 }
 
-/// Removes the tombstones among the states of `ids` that are old enough. Their age is that which the service tells.
-pub(super) async fn expire(
-    ctx: &Context,
-    ids: impl Iterator<Item = &WorkflowId>,
-) -> Result<(), StoreError> {
-    for id in ids {
-        let path = ctx.layout.runtime(id);
-        let Some(blob) = ctx.store.blobs.get(&path).await? else {
-            continue;
-        };
-        let age = blob.read_at.duration_since(blob.changed_at);
-        let is_old = Duration::try_from(age).is_ok_and(|age| age >= KEPT);
-        match understand_state(&path, &blob) {
-            Ok(StateRecord::Purged(_)) if is_old => {}
-            Ok(StateRecord::Purged(_) | StateRecord::Live(_)) | Err(_) => continue,
-        }
-        match ctx.store.blobs.delete(&path, &blob.etag).await {
-            Ok(()) => tracing::info!(workflow = %id, "tombstone_removed"),
-            // A new life of the id has taken its place.
-            Err(error) if matches!(error.kind, Kind::Conflict | Kind::NotFound) => {}
-            Err(error) => return Err(error),
-        }
+/// States without a definition that were not looked at yet, and whether there is a row: tombstones, if nothing is damaged.
+#[derive(Debug, Default)]
+pub(super) struct Tombstones(VecDeque<(WorkflowId, bool)>);
+
+impl FromIterator<(WorkflowId, bool)> for Tombstones {
+    fn from_iter<I: IntoIterator<Item = (WorkflowId, bool)>>(found: I) -> Self {
+        Self(found.into_iter().collect())
     }
-    Ok(())
+}
+
+impl Tombstones {
+    /// Whether all were looked at.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Looks at some: an old one goes, and a row beside one, which was written so late that the purge was over. What fails is left for
+    /// the next time that they are listed, and keeps nothing else.
+    pub(super) async fn turn(&mut self, ctx: &Arc<Context>, registry: &Registry) {
+        let some = self.0.drain(..self.0.len().min(TOMBSTONES_PER_TURN));
+        let looks = some.map(|(id, has_row)| look_at_tombstone(ctx, registry, id, has_row));
+        futures::stream::iter(looks)
+            .buffer_unordered(DELETES_AT_ONCE)
+            .collect::<()>()
+            .await;
+    }
+}
+
+async fn look_at_tombstone(ctx: &Arc<Context>, registry: &Registry, id: WorkflowId, has_row: bool) {
+    let path = ctx.layout.runtime(&id);
+    let look = async {
+        let Some(blob) = ctx.store.blobs.get(&path).await? else {
+            return Ok(());
+        };
+        match understand_state(&path, &blob) {
+            Ok(StateRecord::Purged(_)) => {}
+            Ok(StateRecord::Live(_)) | Err(_) => return Ok(()),
+        }
+        if has_row {
+            tracing::warn!(workflow = %id, "row_of_purged_workflow");
+            registry.post(ctx, &id, Mail::TakeUp);
+            return Ok(());
+        }
+        // Their age is that which the service tells.
+        let age = blob.read_at.duration_since(blob.changed_at);
+        if Duration::try_from(age).is_ok_and(|age| age < KEPT) {
+            return Ok(());
+        }
+        ctx.store.blobs.delete(&path, &blob.etag).await?;
+        tracing::info!(workflow = %id, "tombstone_removed");
+        Ok::<(), StoreError>(())
+    };
+    match look.await {
+        Ok(()) => {}
+        // A new life of the id has taken its place.
+        Err(error) if matches!(error.kind, Kind::Conflict | Kind::NotFound) => {}
+        Err(error) => tracing::warn!(workflow = %id, error = %error, "tombstone_left"),
+    }
 }

@@ -40,11 +40,7 @@ impl Search {
     }
 
     /// Has sent again what the last look has found once the completions posted until then are known; looks when it is time.
-    pub(super) async fn turn(
-        &mut self,
-        ctx: &Arc<Context>,
-        registry: &Registry,
-    ) -> Result<(), StoreError> {
+    pub(super) async fn turn(&mut self, ctx: &Arc<Context>, registry: &Registry) {
         let received_to = *ctx.received_to();
         if let Some((_, lost)) = self
             .found
@@ -55,12 +51,16 @@ impl Search {
         let now = ctx.env.mono();
         // While something is being loaded, not all claims and sendings can be known.
         if now >= self.next && registry.all_settled() {
-            let found = look(ctx, now).await?;
-            // A completion that was posted while the look went on counts as well. What an earlier look has found is old by now.
-            self.found = (!found.is_empty()).then(|| (ctx.env.mono(), found));
             self.next = now.plus(interval(ctx));
+            // A completion that was posted while the look went on counts as well. What an earlier look has found is old by now.
+            self.found = match look(ctx, now).await {
+                Ok(found) => (!found.is_empty()).then(|| (ctx.env.mono(), found)),
+                Err(error) => {
+                    tracing::warn!(error = %error, "lost_messages_not_looked_for");
+                    None
+                }
+            };
         }
-        Ok(())
     }
 }
 

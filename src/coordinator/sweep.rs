@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::mail::Mail;
-use super::orphans::{ORPHAN_INTERVAL, adopt_orphans};
+use super::orphans::{ORPHAN_INTERVAL, ORPHAN_PAUSE, adopt_orphans};
+use super::purge::Tombstones;
 use super::registry::Registry;
 use super::search::Search;
 use crate::env::Mono;
@@ -19,6 +20,7 @@ pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
         repair: now.plus(ctx.config.ready_sweep_interval),
         take_up: now,
         orphans: now,
+        tombstones: Tombstones::default(),
         search: Search::new(ctx, now),
     };
     let mut failing: Option<Pauses> = None;
@@ -36,17 +38,17 @@ pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
                 } else {
                     due.take_up
                 };
-                looks.min(due.repair)
+                if due.tombstones.is_empty() {
+                    looks.min(due.repair)
+                } else {
+                    now
+                }
             }
             Err(error) if error.kind == Kind::Fenced => return,
             Err(error) => {
                 // One line at the start of an outage, one at its end.
                 if failing.is_none() {
                     tracing::error!(error = %error, "sweep_failed");
-                }
-                if error.kind == Kind::NoResource {
-                    // The table is gone: the next turn makes it, and finds everything again.
-                    due.orphans = now;
                 }
                 due.take_up = now;
                 let first = ctx.config.cancel_poll_interval;
@@ -66,6 +68,7 @@ struct Due {
     repair: Mono,
     take_up: Mono,
     orphans: Mono,
+    tombstones: Tombstones,
     search: Search,
 }
 
@@ -80,19 +83,36 @@ async fn turn(
         registry.post_all(|| Mail::Repair);
         due.repair = now.plus(ctx.config.ready_sweep_interval);
     }
-    if now >= due.orphans {
-        adopt_orphans(ctx, registry).await?;
-        due.orphans = now.plus(ORPHAN_INTERVAL);
-    }
     let take_up = now >= due.take_up;
     if take_up || registry.len() > 0 {
-        look_at_rows(ctx, registry, take_up).await?;
+        match look_at_rows(ctx, registry, take_up).await {
+            Err(error) if error.kind == Kind::NoResource => {
+                tracing::warn!(table = %ctx.layout.index(), "index_was_missing");
+                ctx.store.rows.create_table(ctx.layout.index()).await?;
+                due.orphans = now;
+            }
+            looked => looked?,
+        }
     }
     if take_up {
         due.take_up = now.plus(ctx.config.activation_sweep_interval);
     }
-    // Not before everything unfinished was taken up.
-    due.search.turn(ctx, registry).await
+    // What may take long or fail stands last, and keeps nothing above.
+    due.search.turn(ctx, registry).await;
+    if now >= due.orphans {
+        due.orphans = match adopt_orphans(ctx, registry).await {
+            Ok(tombstones) => {
+                due.tombstones = tombstones;
+                now.plus(ORPHAN_INTERVAL)
+            }
+            Err(error) => {
+                tracing::warn!(error = %error, "orphans_not_looked_for");
+                now.plus(ORPHAN_PAUSE)
+            }
+        };
+    }
+    due.tombstones.turn(ctx, registry).await;
+    Ok(())
 }
 
 /// Waits until `at`; false when the process stops or leads no more.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::actor::{Actor, GRACE_NOTE_INTERVAL, MARKS_AFTER, News, Trouble};
-use super::book::{Fate, Pass};
+use super::book::{Fate, Pass, refused_by_purge};
 use super::load::Loaded;
 use super::stats::Stats;
 use crate::engine::{Applied, Generation, TaskState};
@@ -58,6 +58,11 @@ impl Actor {
                 Loaded::Yes => {}
                 Loaded::Nothing => return self.refuse_unknown(news).await,
                 Loaded::Purged(tombstone) => {
+                    for (control, _) in &news.controls {
+                        if let Some(entry) = refused_by_purge(&ctx.env, control) {
+                            note(&ctx.env, &ctx.store, &ctx.layout, &entry).await;
+                        }
+                    }
                     // All of it is old news: it belongs to the run that was purged, or is later than its end.
                     self.acknowledge(news, &BTreeSet::new()).await?;
                     drop(turn);
@@ -70,7 +75,6 @@ impl Actor {
         let (drained, repair) = (news.drained, news.repair);
         let lost = std::mem::take(&mut news.lost);
         let unissued = self.apply_and_store(&news, pass).await?;
-        self.asides.reset();
         if let Some(tombstone) = self.tombstone.take() {
             self.acknowledge(news, &unissued).await?;
             // What is left may be much: others need not wait for it.
@@ -93,7 +97,9 @@ impl Actor {
         }
         self.acknowledge(news, &unissued).await?;
         self.send().await?;
-        self.project().await
+        self.project().await?;
+        self.asides.reset();
+        Ok(())
     }
 
     /// Acts on a request that waited on the row while nobody led.

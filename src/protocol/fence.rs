@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. Open only while the last good renewal was *sent* less than three quarters of the lease ago, by a clock that counts suspended time.
-//! 2. Closing is final for one term of leadership.
+//! 2. Closing is final for one term of leadership, also where its time was over for a moment only: who has met it closed has given up.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -72,11 +72,16 @@ impl Fence {
         self.closed.cancel();
     }
 
-    /// Whether this leader may act now.
+    /// Whether this leader may act now. Once it was not, a renewal whose reply comes late opens nothing again.
     #[must_use]
     pub fn is_open(&self) -> bool {
         let inside = self.inside();
-        inside.loss.is_none() && self.env.mono() < inside.closes_at
+        let (is_lost, is_over) = (inside.loss.is_some(), self.env.mono() >= inside.closes_at);
+        drop(inside);
+        if is_over && !is_lost {
+            self.close(Loss::Lapsed);
+        }
+        !is_lost && !is_over
     }
 
     /// How long it stays open without another renewal.

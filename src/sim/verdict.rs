@@ -127,8 +127,10 @@ pub(super) async fn lose_rows(world: &World) {
         let key = world.layout.done_row(&workload.id);
         let row = rows.get(table, &key).await;
         let row = row.expect("the store itself has no faults");
-        // There is none of what was purged.
-        if let Some(row) = row {
+        // That of what was purged is for the leader to remove.
+        if let Some(row) = row
+            && !world.oracle.is_ghost(&workload.id)
+        {
             let deleted = rows.delete(table, &key, &row.etag).await;
             deleted.expect("the store itself has no faults");
         }
@@ -141,7 +143,9 @@ pub(super) async fn lose_rows(world: &World) {
     }
     let env = world.operator.env();
     let until = world.scheduler.now() + REBUILT_WITHIN;
-    let shown = |workload: &Workload| world.oracle.is_over(&workload.id);
+    let shown = |workload: &Workload| {
+        world.oracle.is_over(&workload.id) && !world.oracle.is_ghost(&workload.id)
+    };
     while !world.workloads.iter().all(shown) {
         env.sleep(Duration::from_secs(1)).await;
         if world.scheduler.now() > until {

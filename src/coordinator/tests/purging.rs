@@ -139,6 +139,25 @@ fn config(holder: &str) -> Config {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_written_after_the_end_of_its_purge_is_removed() {
+    let world = World::new().await;
+    let (first, _) = world.coordinator(config("one/1"));
+    let (id, _) = world.ended_with_all().await;
+    let row = read_row(&world.store, &world.layout, &id).await;
+    let fields = row.expect("memory").expect("final").row.fields;
+    world.ask(&id, ControlAction::Purge).await;
+    world.purged(&id).await;
+    first.abort();
+    let key = world.layout.done_row(&id);
+    let rows = &world.store.rows;
+    rows.write(world.layout.index(), &key, &fields, &Expect::Absent)
+        .await
+        .expect("a late write");
+    let (_second, _) = world.coordinator(config("two/1"));
+    world.purged(&id).await;
+}
+
 /// A leader that lost its lease a moment ago remembers a run that has been purged since; what it acknowledges is gone for its successor.
 #[tokio::test(flavor = "multi_thread")]
 async fn news_of_a_later_life_is_not_old_to_who_remembers_an_earlier_one() {

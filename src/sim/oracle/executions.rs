@@ -1,6 +1,6 @@
 //! What is watched at every start of a job, and at every end that is posted (P18–P20, P23).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{AttemptKey, Inside, Oracle, Sent, standing};
@@ -33,6 +33,8 @@ pub(super) struct Hand {
 pub(super) struct Executions {
     /// Task messages that were received and started nothing yet.
     hands: BTreeMap<ProcessId, Vec<Hand>>,
+    /// Every attempt of which a process may have received a message; also where the reply may have come too late.
+    received: BTreeMap<ProcessId, BTreeSet<AttemptKey>>,
     /// Each token that was ever started, posted or written into a claim, with what it was for.
     pub(super) tokens: BTreeMap<String, AttemptKey>,
     /// When each token was started.
@@ -52,7 +54,9 @@ pub(super) struct Executions {
 impl Oracle {
     /// A process has ended or died: it holds nothing any more.
     pub(in crate::sim) fn life_over(&self, process: ProcessId) {
-        hold(&self.inside).executions.hands.remove(&process);
+        let mut inside = hold(&self.inside);
+        inside.executions.hands.remove(&process);
+        inside.executions.received.remove(&process);
     }
 
     /// A task message was received.
@@ -67,6 +71,8 @@ impl Oracle {
         let Some(key) = key else {
             return;
         };
+        let received = &mut inside.executions.received;
+        received.entry(sent.by).or_default().insert(key);
         if !sent.is_answered {
             return;
         }
@@ -187,16 +193,15 @@ impl Oracle {
     fn key_of(&self, inside: &Inside, by: ProcessId, job: &Job) -> Option<AttemptKey> {
         let life = *inside.lives.get(&job.workflow_id)?;
         let key = self.key(&job.workflow_id, life, &job.task, job.attempt)?;
-        let hands = inside.executions.hands.get(&by).into_iter().flatten();
+        let received = inside.executions.received.get(&by)?;
+        if received.contains(&key) {
+            return Some(key);
+        }
         let of = |run: RunId| Some(&inside.states.get(&run)?.workflow_id);
-        let mut keys = hands
-            .map(|hand| hand.key)
-            .filter(|found| {
-                of(found.0) == Some(&job.workflow_id) && (found.1, found.2) == (key.1, key.2)
-            })
-            .collect::<Vec<_>>();
-        keys.sort_by_key(|found| *found != key);
-        keys.first().copied().or(Some(key))
+        let mut others = received.iter().filter(|other| {
+            of(other.0) == Some(&job.workflow_id) && (other.1, other.2) == (key.1, key.2)
+        });
+        others.next().copied()
     }
 
     /// The end of an attempt was posted.
@@ -209,7 +214,8 @@ impl Oracle {
             let execution =
                 self.layout
                     .execution(id, result.run_id, &result.task, result.attempt_no, token);
-            if !inside.blobs.contains_key(&execution.output()) {
+            let is_purged = inside.purged.contains_key(&result.run_id);
+            if !is_purged && !inside.blobs.contains_key(&execution.output()) {
                 wrong.push("is posted before its output is stored");
             }
         }

@@ -211,12 +211,19 @@ impl Oracle {
         let shown = inside.rows.get(&done);
         let is_open = inside.rows.contains_key(&open);
         if inside.purged.contains_key(&state.run_id) {
-            return !inside.defined.contains_key(id) && shown.is_none() && !is_open;
+            return !inside.defined.contains_key(id) && !is_open;
         }
         let is = |row: &IndexRecord| (row.run_id, row.status, row.generation);
         let is_shown =
             shown.is_some_and(|row| is(row) == (state.run_id, state.status, state.generation));
         state.status.is_final() && is_shown && !is_open
+    }
+
+    /// Whether a purged workflow has a final row: one that was written late stays until a leader compares rows with definitions.
+    pub(super) fn is_ghost(&self, id: &WorkflowId) -> bool {
+        let inside = hold(&self.inside);
+        let row = inside.rows.get(&self.layout.done_row(id));
+        row.is_some_and(|row| inside.purged.contains_key(&row.run_id))
     }
 
     /// Whether a definition is stored.
