@@ -70,8 +70,9 @@ pub(super) fn flagged(world: &World) -> Vec<(RunId, Generation)> {
 /// Checks the end.
 pub(super) async fn final_words(world: &World, flagged: &[(RunId, Generation)]) {
     for of in flagged {
-        // A stopped workflow may end before its leader has read the flag.
-        if !world.oracle.is_cancelled(of) && !world.oracle.is_stopped(of) {
+        // A stopped workflow may end before its leader has read the flag, and so may one of which nothing was left to be started.
+        let is_met = world.oracle.is_cancelled(of) || world.oracle.is_stopped(of);
+        if !is_met && world.oracle.went_on_after_flag(of) {
             world
                 .oracle
                 .broken(format!("the cancel of run {} is lost", of.0));

@@ -14,7 +14,7 @@ use crate::worker::{Config, Job};
 /// A flag is seen by workers within their interval (30 s); a request may take its time-out, a few of them in a row.
 const START_AFTER_FLAG_MAX: Duration = Duration::from_secs(75);
 /// A row is read anew after 30 s; what it said longer ago is known to whoever judges a message now.
-const ROW_KNOWN_AFTER: Duration = Duration::from_secs(40);
+pub(super) const ROW_KNOWN_AFTER: Duration = Duration::from_secs(40);
 /// Whoever posts has renewed its claim within an interval (20 s) and the time-out of a request before.
 const POST_AFTER_BEAT_MAX: Duration = Duration::from_secs(35);
 

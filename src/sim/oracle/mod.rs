@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use self::executions::{Executions, ROW_KNOWN_AFTER};
 use super::faults::Swarm;
 use super::scheduler::{ProcessId, Scheduler, hold};
 use super::workload::Workload;
@@ -82,7 +83,7 @@ struct Inside {
     rows: BTreeMap<RowKey, IndexRecord>,
     /// Generations and epochs that rows have shown, and since when.
     row_places: BTreeMap<RunId, Vec<(Duration, Generation, Epoch)>>,
-    executions: executions::Executions,
+    executions: Executions,
     /// Attempts that were sent without the mark `again`.
     unmarked: BTreeSet<AttemptKey>,
     /// Attempts whose sending its leader knows of, and when that was.
@@ -188,6 +189,23 @@ impl Oracle {
     /// Whether a failure has stopped this generation.
     pub(super) fn is_stopped(&self, of: &(RunId, Generation)) -> bool {
         hold(&self.inside).stopped_at.contains_key(of)
+    }
+
+    /// Whether a job of the run was started after every worker could know that it is to be cancelled.
+    pub(super) fn went_on_after_flag(&self, of: &(RunId, Generation)) -> bool {
+        let inside = hold(&self.inside);
+        let Some(flagged) = inside.flagged_at.get(of) else {
+            return false;
+        };
+        let Executions {
+            started, tokens, ..
+        } = &inside.executions;
+        let mut starts = tokens.iter().filter(|(_, key)| key.0 == of.0);
+        starts.any(|(token, _)| {
+            started
+                .get(token)
+                .is_some_and(|at| *at > *flagged + ROW_KNOWN_AFTER)
+        })
     }
 
     /// Whether a cancel of this generation was applied.
