@@ -104,6 +104,32 @@ async fn a_completion_of_a_damaged_workflow_is_kept_in_the_poison_queue_after_te
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_reason_too_long_for_a_row_is_cut_there_and_holds_up_no_end() {
+    let world = World::new().await;
+    let (_task, _) = world.coordinator(World::config());
+    // No worker of ours says so much, but a message has room for it.
+    let message = "x".repeat(40_000);
+    let failure = Failure {
+        kind: FailureKind::Exit,
+        message: message.clone(),
+        is_final: false,
+    };
+    let id = world.submit("long", "tasks: [{name: a, cmd: x}]").await;
+    let task = world.next_task("default").await;
+    world.answer(&task, Outcome::Failed(failure)).await;
+    let state = world.ended(&id).await;
+    let whole = format!("task `a` failed: {message}");
+    assert_eq!(state.reason.as_deref(), Some(whole.as_str()));
+    let row = read_row(&world.store, &world.layout, &id)
+        .await
+        .expect("memory")
+        .expect("it has ended")
+        .record;
+    let cut = row.reason.strip_suffix('…').expect("a mark");
+    assert!(whole.starts_with(cut) && cut.len() > 30_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_workflow_whose_actor_panics_rests_and_goes_on_and_others_notice_nothing() {
     let panics = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&panics);
