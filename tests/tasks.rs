@@ -75,3 +75,34 @@ tasks:
     let reason = task(&status, "bytes")["reason"].as_str().unwrap();
     assert!(reason.contains("exit code 3"), "{reason}");
 }
+
+#[test]
+fn a_value_reaches_its_task_byte_for_byte_and_never_as_code() {
+    // Quotes of both kinds, substitutions, an escape, a line break, templates of other tools, letters of several bytes.
+    let value =
+        "it's $(touch pwned) `touch pwned` \"x\" \\ \\n\n; touch pwned #\t{{x}} ${HOME} %s 🙂 ";
+    let stack = Stack::new("values1");
+    let _coordinator = stack.coordinator(&[]);
+    let _worker = stack.worker(&["--slots", "4", "--max-idle-backoff-s", "1"]);
+    let definition = serde_json::json!({
+        "env": {"OF_ALL": value},
+        "tasks": [
+            {"name": "env", "env": {"MSG": value}, "cmd": "printf %s \"$MSG\" > env; printf %s \"$OF_ALL\" > all"},
+            {"name": "words", "cmd": ["bash", "-c", "printf %s \"$1\" > words", "bash", value]},
+            {"name": "text", "cmd": "printf %s '{{x}}' > text"},
+            {"name": "writes", "env": {"MSG": serde_json::json!({"msg": value}).to_string()},
+                "cmd": "printf %s \"$MSG\" > \"$WORKFLOW_OUTPUT\""},
+            {"name": "reads", "depends_on": ["writes"], "cmd": "cat \"$WORKFLOW_INPUTS\" > inputs"},
+        ],
+    });
+    stack.submit("w", &definition.to_string());
+    assert_eq!(stack.watch("w"), Some(0), "{}", stack.status("w"));
+    let read = |name: &str| std::fs::read_to_string(stack.path(name)).unwrap();
+    for name in ["env", "all", "words"] {
+        assert_eq!(read(name), value, "{name}");
+    }
+    assert_eq!(read("text"), "{{x}}");
+    let inputs: serde_json::Value = serde_json::from_str(&read("inputs")).unwrap();
+    assert_eq!(inputs["writes"]["output"]["msg"], value);
+    assert!(!std::path::Path::new(&stack.path("pwned")).exists());
+}

@@ -185,6 +185,52 @@ async fn a_command_that_ignores_sigterm_is_killed_after_its_grace() {
 }
 
 #[tokio::test]
+async fn a_command_that_ignores_sigterm_at_its_time_limit_is_killed_after_the_grace_and_timed_out()
+{
+    let mark = tempfile::tempdir().unwrap();
+    let up = mark.path().join("up");
+    let mut job = shell(&format!("trap '' TERM; touch {}; sleep 1000", up.display()));
+    job.time_limit = Some(Duration::from_secs(2));
+    job.grace = Duration::from_secs(3);
+    let clock = ManualClock::still();
+    let executor = ProcessExecutor::new(clock.env(), &[]);
+    let signals = signals();
+    let time = async {
+        until(|| up.exists()).await;
+        until(|| {
+            clock.advance(Duration::from_millis(100));
+            false
+        })
+        .await;
+    };
+    let done = tokio::select! {
+        done = executor.run(&job, &signals) => done,
+        () = time => unreachable!("waits for ever"),
+    };
+    assert_eq!(done.end, End::TimedOut);
+    let zero = crate::env::Mono::new(Duration::ZERO);
+    assert!(clock.env().mono().since(zero) >= Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_thousand_time_limits_about_the_end_of_a_process_meet_nobody_or_end_it() {
+    let executor = ProcessExecutor::new(real::env(), &[]);
+    let signals = signals();
+    let mut job = exec(&["true"]);
+    // Never waited for: the process always goes when it is asked to, if it has not gone before.
+    job.grace = Duration::from_secs(1000);
+    let mut seen = BTreeMap::new();
+    for round in 0..1000 {
+        job.token = Token::new(real::env().uuid());
+        job.time_limit = Some(Duration::from_micros(round % 100 * 100));
+        let end = executor.run(&job, &signals).await.end;
+        *seen.entry(format!("{end:?}")).or_insert(0) += 1;
+    }
+    let all: Vec<_> = seen.keys().map(String::as_str).collect();
+    assert_eq!(all, ["Exited(0)", "TimedOut"], "{seen:?}");
+}
+
+#[tokio::test]
 async fn a_stopped_command_has_its_grace_to_tidy_up_also_below_a_shell() {
     let mark = tempfile::tempdir().unwrap();
     let (up, tidy) = (mark.path().join("up"), mark.path().join("tidy"));

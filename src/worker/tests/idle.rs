@@ -1,7 +1,11 @@
 //! What an idle worker asks for, and what a wall clock that jumps does to a task: nothing.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::env::{Clock, Mono};
+use crate::store::layers::Op;
+use crate::store::layers::fault::{Fault, Faults};
 use crate::store::layers::meter::Meter;
 
 #[tokio::test]
@@ -23,6 +27,63 @@ async fn an_idle_worker_sends_at_most_24_requests_a_minute() {
     assert!((12 * MINUTES..=24 * MINUTES).contains(&sent), "{sent}");
     running.stop.drain.cancel();
     running.over().await;
+}
+
+/// When each receive of a task queue was sent.
+type Receives = Arc<Mutex<Vec<Mono>>>;
+
+/// Workers that start at the same moment, and their receives, which are throttled while the switch is on.
+fn crowd(bench: &Bench, size: usize) -> (Vec<Running>, Receives, Arc<AtomicBool>) {
+    let (receives, throttled) = (Receives::default(), Arc::new(AtomicBool::new(false)));
+    let (seen, is_on, env) = (receives.clone(), throttled.clone(), bench.env.clone());
+    let faults = Faults::script().hook(move |op, _| {
+        if *op != Op::QueueReceive {
+            return None;
+        }
+        seen.lock().unwrap().push(env.mono());
+        is_on
+            .load(Ordering::SeqCst)
+            .then_some(Fault::Throttled(None))
+    });
+    let (store, _) = faults.wrap(bench.store.clone(), bench.env.clone());
+    let workers = (0..size).map(|_| bench.start_with(&store, Config::default()));
+    (workers.collect(), receives, throttled)
+}
+
+#[tokio::test]
+async fn fifty_idle_workers_look_at_different_moments_and_still_less_often_under_throttling() {
+    const WORKERS: usize = 50;
+    const MINUTES: usize = 3;
+    let bench = Bench::new().await;
+    let (workers, receives, throttled) = crowd(&bench, WORKERS);
+    let pass = async |secs| {
+        let end = bench.env.mono().plus(Duration::from_secs(secs));
+        bench
+            .until_later(|| async { bench.env.mono() >= end })
+            .await;
+    };
+    pass(30).await;
+    receives.lock().unwrap().clear();
+    pass(60 * MINUTES as u64).await;
+    let idle = std::mem::take(&mut *receives.lock().unwrap());
+    assert!(idle.len() <= 24 * WORKERS * MINUTES, "{}", idle.len());
+    let mut at_once = BTreeMap::new();
+    for at in &idle {
+        *at_once.entry(at).or_insert(0) += 1;
+    }
+    // Time moves half a second at a time, and each worker looks once in about four.
+    let most = at_once.values().max().unwrap();
+    assert!(*most <= WORKERS / 2, "{most} at once");
+    throttled.store(true, Ordering::SeqCst);
+    pass(60).await;
+    receives.lock().unwrap().clear();
+    pass(60 * MINUTES as u64).await;
+    let refused = receives.lock().unwrap().len();
+    assert!(refused <= 4 * WORKERS * MINUTES, "{refused} under 503");
+    assert!(refused >= WORKERS * MINUTES, "{refused}: they go on");
+    for worker in workers {
+        worker.drained().await;
+    }
 }
 
 /// A clock whose wall can be set.
