@@ -1,0 +1,187 @@
+//! On the emulator: a workflow through all commands, logs without secrets, and a second coordinator.
+
+use super::*;
+use crate::support::azurite::azurite;
+
+/// The commands against a prefix of the shared emulator.
+struct Stage {
+    connection: String,
+    prefix: &'static str,
+}
+
+impl Stage {
+    fn new(prefix: &'static str) -> Self {
+        Self {
+            connection: azurite().connection_string(),
+            prefix,
+        }
+    }
+
+    fn envs(&self) -> [(&str, &str); 2] {
+        [
+            ("AZURE_STORAGE_CONNECTION_STRING", &self.connection),
+            ("WORKFLOW_STORE", self.prefix),
+        ]
+    }
+
+    fn start(&self, args: &[&str]) -> Process {
+        Process::start(args, &self.envs())
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        command(args).envs(self.envs()).output().unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let args: Vec<&str> = args.iter().copied().chain(["--output", "json"]).collect();
+        let output = self.run(&args);
+        assert_eq!(code(&output), 0, "{args:?} {output:?}");
+        json(&output)
+    }
+
+    fn error(&self, args: &[&str], exit: i32, kind: &str) {
+        let args: Vec<&str> = args.iter().copied().chain(["--output", "json"]).collect();
+        assert_error(&self.run(&args), exit, kind);
+    }
+}
+
+#[test]
+fn a_workflow_goes_through_all_commands_on_the_emulator() {
+    let folder = Folder::new();
+    let stage = Stage::new("clitest");
+    stage.error(&["list"], 4, "not_found");
+    let doctor = stage.run(&["doctor", "--output", "json"]);
+    assert_eq!(code(&doctor), 13);
+    json(&doctor);
+    assert_eq!(code(&stage.run(&["doctor", "--fix"])), 0);
+    stage.error(&["status", "w"], 4, "not_found");
+
+    let submitted = stage.json(&["submit", &folder.file("good.yaml"), "--id", "good"]);
+    assert_eq!(submitted["workflow_id"], "good");
+    let again = stage.run(&["submit", &folder.file("good.yaml"), "--id", "good"]);
+    assert_eq!(text(&again.stdout), "good\n", "ids alone are on stdout");
+    stage.error(
+        &["submit", &folder.file("bad.yaml"), "--id", "good"],
+        7,
+        "conflict",
+    );
+    assert_eq!(stage.json(&["status", "good"])["status"], "pending");
+    let timed_out = stage.run(&["watch", "good", "--timeout-s", "0"]);
+    assert_eq!(code(&timed_out), 12, "{timed_out:?}");
+    let stored = stage.json(&["cancel", "good", "--wait-s", "0"]);
+    assert_eq!(stored["answer"], "stored");
+
+    let mut coordinator = stage.start(&["coordinator"]);
+    let mut worker = stage.start(&["worker", "--slots", "4", "--cancel-poll-interval-s", "1"]);
+    let watched = stage.run(&["watch", "good", "--output", "json", "--timeout-s", "60"]);
+    assert_eq!(
+        code(&watched),
+        11,
+        "the stored cancel was served: {watched:?}"
+    );
+    for line in text(&watched.stdout).lines() {
+        serde_json::from_str::<Value>(line).unwrap();
+    }
+    stage.error(&["cancel", "good"], 7, "conflict");
+    assert_eq!(stage.json(&["retry", "good"])["answer"], "applied");
+    assert_eq!(code(&stage.run(&["watch", "good", "--timeout-s", "60"])), 0);
+    stage.error(&["retry", "good"], 7, "conflict");
+    let status = stage.json(&["status", "good"]);
+    assert_eq!(status["counts"]["completed"], 2, "{status}");
+    assert_eq!(stage.json(&["output", "good", "one"]), 7);
+    assert_eq!(stage.json(&["logs", "good", "one"])["log"], "hello\n");
+    assert_eq!(text(&stage.run(&["logs", "good", "one"]).stdout), "hello\n");
+    stage.error(&["logs", "good", "none"], 4, "not_found");
+
+    let failed = stage.run(&["submit", &folder.file("bad.yaml"), "--id", "bad", "--watch"]);
+    assert_eq!(code(&failed), 10, "{failed:?}");
+    assert_eq!(text(&failed.stdout), "bad\n");
+    let tasks = stage.json(&["tasks", "bad", "--state", "failed"]);
+    assert_eq!(tasks[0]["reason"], "exit code 3");
+    assert_eq!(tasks[0]["exit_code"], 3);
+    let list = stage.json(&["list", "--status", "failed"]);
+    assert_eq!(list[0]["workflow_id"], "bad");
+    assert_eq!(stage.json(&["list"]).as_array().unwrap().len(), 2);
+    let listed = text(&stage.run(&["list"]).stdout);
+    assert!(
+        listed.lines().any(|line| line.starts_with("bad")),
+        "{listed}"
+    );
+
+    let retry = ["retry", "bad", "--wait-s", "30", "--output", "json"];
+    let retry = || {
+        command(retry)
+            .envs(stage.envs())
+            .stdout(Stdio::piped())
+            .spawn()
+    };
+    let crowd: Vec<_> = (0..24).map(|_| retry().unwrap()).collect();
+    let mut applied = 0;
+    for one in crowd {
+        let output = one.wait_with_output().unwrap();
+        if code(&output) == 0 {
+            assert_eq!(json(&output)["answer"], "applied");
+            applied += 1;
+        } else {
+            assert_error(&output, 7, "conflict");
+        }
+    }
+    assert!(applied > 0, "one of them won");
+
+    stage.json(&["submit", &folder.file("slow.yaml"), "--id", "slow"]);
+    let mut watch = stage.start(&["watch", "slow"]);
+    watch.wait_for(LONG, |line| {
+        line.contains("one: running") || line.contains("one: queued")
+    });
+    assert_eq!(stage.json(&["cancel", "slow"])["answer"], "applied");
+    assert_eq!(watch.wait_for_exit(LONG).code(), Some(11));
+
+    let doctor = stage.run(&["doctor", "--output", "json"]);
+    assert_eq!(code(&doctor), 0, "{}", text(&doctor.stdout));
+    let idle = ["worker", "--idle-timeout-s", "0.1", "--output", "json"];
+    assert_eq!(
+        text(&stage.run(&idle).stdout),
+        "{\"succeeded\":0,\"failed\":0,\"cancelled\":0,\"interrupted\":0}\n"
+    );
+    for process in [&mut worker, &mut coordinator] {
+        process.signal(Signal::SIGTERM);
+        assert_eq!(process.wait_for_exit(LONG).code(), Some(0));
+    }
+}
+
+#[test]
+fn no_log_level_shows_a_key_or_a_signature() {
+    let stage = Stage::new("clilogs");
+    let output = stage.run(&["doctor", "--fix", "-vv", "--log", "trace,azure_core=trace"]);
+    assert_eq!(code(&output), 0);
+    let told = text(&output.stderr) + &text(&output.stdout);
+    for secret in ["Eby8vdM0", "SharedKey", "sig=", "uthorization"] {
+        assert!(!told.contains(secret), "{secret}: {told}");
+    }
+}
+
+#[test]
+fn a_second_coordinator_is_refused_with_the_name_of_the_first() {
+    let stage = Stage::new("clisecond");
+    assert_eq!(code(&stage.run(&["doctor", "--fix", "--quiet"])), 0);
+    let mut first = stage.start(&["coordinator"]);
+    let held = |line: &str| line.contains("holds the lease");
+    let led = || {
+        let doctor = stage.run(&["doctor"]);
+        text(&doctor.stdout).lines().any(held)
+    };
+    first.wait_for(LONG, |line| line.contains("lead"));
+    assert!(led());
+    let refused = stage.run(&["coordinator", "--output", "json"]);
+    assert_error(&refused, 8, "other_leader");
+    let message = json(&refused)["error"]["message"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        message.contains('/'),
+        "the holder is named as host/pid: {message}"
+    );
+    first.signal(Signal::SIGTERM);
+    assert_eq!(first.wait_for_exit(LONG).code(), Some(0));
+}
