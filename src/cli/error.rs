@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::exit::Exit;
 use crate::client::ClientError;
 use crate::protocol::{LayoutError, ReadError};
-use crate::record::DecodeError;
+use crate::record::{DecodeError, IndexRecord, Record as _};
 use crate::store::azure::ConfigError;
 use crate::store::{Kind, StoreError};
 
@@ -136,6 +136,12 @@ impl From<ReadError> for CliError {
                 source: DecodeError::Newer { .. },
                 ..
             } => "use a newer `workflow`",
+            ReadError::Decode {
+                source: DecodeError::Nonsense { what, .. },
+                ..
+            } if what == IndexRecord::WHAT => {
+                "delete this row from the table: the coordinator makes it again from the state"
+            }
             ReadError::Decode { .. } => {
                 "restore it from a copy or from its soft-deleted version, or submit the workflow anew under another id"
             }

@@ -16,6 +16,7 @@
 //! | `purge` | what is left of a purged workflow goes |
 //! | `book` | the state in memory and how news changes it |
 //! | `dispatch`, `window` | what is sent, when, how much at once |
+//! | `message` | the message of a task, and its inputs |
 //!
 //! Invariants:
 //! 1. Every request of a term goes through a store that refuses once the fence is closed (P14).
@@ -31,6 +32,7 @@ mod lead;
 mod load;
 mod lost;
 mod mail;
+mod message;
 mod orphans;
 mod purge;
 mod receive;

@@ -47,6 +47,7 @@ struct Findings {
     open: usize,
     waiting: Vec<String>,
     unreadable: Vec<String>,
+    purging: Vec<String>,
     waits: Waits,
     queues: BTreeSet<QueueName>,
 }
@@ -61,6 +62,7 @@ pub(super) async fn look(patient: &Patient, is_led: bool) -> Found {
         open: 0,
         waiting: Vec::new(),
         unreadable: Vec::new(),
+        purging: Vec::new(),
         waits: Waits::default(),
         queues: usual(),
     };
@@ -87,7 +89,13 @@ pub(super) async fn look(patient: &Patient, is_led: bool) -> Found {
             "unreadable state",
             &findings.unreadable,
             "of the unfinished workflows cannot be read",
-            "restore the blob from a copy, or submit the workflow anew under another id",
+            "restore the blob from a copy, or submit the workflow anew under another id; a row is made again once it is deleted",
+        ),
+        count(
+            "purges",
+            &findings.purging,
+            "under way for longer than a minute",
+            "look at the coordinator's log: it names what cannot be removed, as a blob that is leased or kept by a policy",
         ),
     ];
     match findings.waits.judge(patient).await {
@@ -205,7 +213,14 @@ async fn workflow(
     let runtime = match understand_state(&path, &blob) {
         Ok(StateRecord::Live(runtime)) => runtime,
         // What is left of it is being removed, by whoever leads.
-        Ok(StateRecord::Purged(_)) => return Ok(()),
+        Ok(StateRecord::Purged(_)) => {
+            let age = blob.read_at.duration_since(blob.changed_at);
+            let age = Duration::try_from(age).unwrap_or_default();
+            if age > PENDING_MAX {
+                findings.purging.push(format!("`{id}` for {}", ago(age)));
+            }
+            return Ok(());
+        }
         Err(error) => {
             findings.unreadable.push(error.to_string());
             return Ok(());

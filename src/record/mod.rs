@@ -49,7 +49,7 @@ pub enum DecodeError {
         known: u32,
     },
     /// It is damaged or foreign.
-    #[error("is not a {what}: {why}")]
+    #[error("is no {what}: {why}")]
     Nonsense {
         /// What was expected.
         what: &'static str,

@@ -97,6 +97,8 @@ async fn an_id_is_taken_from_the_tombstone_on_also_where_the_row_is_gone() {
     // Its first state is still to come; that of the old life is not shown.
     let view = client.read(&w).await.unwrap();
     assert_eq!(view.summary.status, Status::Pending);
+    // Nor does its tombstone answer for the new one.
+    assert_eq!(client.cancel(&w, NO_WAIT).await, Ok(Answer::Stored));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::coordinator::Config;
 use crate::definition::{Source, parse};
+use crate::engine::Outcome;
 use crate::engine::{AttemptId, AttemptReport, Changes, Generation, Graph, RetryAfter, Runtime};
 use crate::env::Env;
 use crate::protocol::{Candidate, Layout, Try, try_to_lead};
@@ -51,6 +52,26 @@ fn book() -> Book {
     Book::new(Arc::new(definition), runtime, Timestamp::UNIX_EPOCH)
 }
 
+/// The report of a command that failed.
+fn failed() -> AttemptReport {
+    AttemptReport {
+        outcome: Outcome::Failed(Failure {
+            kind: FailureKind::Exit,
+            message: "exit code 1".to_owned(),
+            is_final: false,
+        }),
+        token: "t".to_owned(),
+        worker: "script/1".to_owned(),
+        started_at: None,
+        ended_at: Timestamp::UNIX_EPOCH,
+        output: None,
+        exit_code: Some(1),
+        has_log: false,
+        stderr_tail: None,
+        reused_from: None,
+    }
+}
+
 #[tokio::test]
 async fn a_ready_task_that_nobody_attends_to_is_due_after_the_threshold() {
     let clock = ManualClock::still();
@@ -75,22 +96,6 @@ async fn a_retry_is_late_by_no_more_than_its_delay_whatever_the_clock() {
         generation: Generation::FIRST,
         attempt: Attempt::new(1),
     };
-    let report = AttemptReport {
-        outcome: Outcome::Failed(Failure {
-            kind: FailureKind::Exit,
-            message: "exit code 1".to_owned(),
-            is_final: false,
-        }),
-        token: "t".to_owned(),
-        worker: "script/1".to_owned(),
-        started_at: None,
-        ended_at: Timestamp::UNIX_EPOCH,
-        output: None,
-        exit_code: Some(1),
-        has_log: false,
-        stderr_tail: None,
-        reused_from: None,
-    };
     // The leader before had a clock that is a day ahead of this one's.
     let retry = RetryAfter {
         now: env.wall() + day,
@@ -99,8 +104,48 @@ async fn a_retry_is_late_by_no_more_than_its_delay_whatever_the_clock() {
     let changes = &mut Changes::default();
     let applied = book
         .runtime
-        .apply_report(id, report, retry, |_, _| false, changes);
+        .apply_report(id, failed(), retry, |_, _| false, changes);
     assert_eq!(applied, crate::engine::Applied::Changed);
     dispatch.enqueue(&ctx, &book, task);
     assert_eq!(dispatch.next_due(), Some(env.mono().plus(delay)));
+}
+
+#[tokio::test]
+async fn a_task_that_becomes_ready_again_waits_in_one_place_only() {
+    let env = ManualClock::still().env();
+    let (ctx, mut book, mut dispatch) = (context(&env).await, book(), Dispatch::default());
+    let task = TaskIx::new(0);
+    // Another leader had made it ready, and perhaps sent it.
+    dispatch.reload(&ctx, &book, &BTreeSet::new());
+    for _ in 0..2 {
+        dispatch.ended(&ctx, &book, task, true);
+        dispatch.enqueue(&ctx, &book, task);
+    }
+    dispatch.drained(&ctx, &book);
+    let mut outbox = Outbox::default();
+    let (mailbox, _inbox) = tokio::sync::mpsc::unbounded_channel();
+    let id = "w".parse().expect("legal");
+    let chosen = dispatch.choose(&ctx, &book, &mut outbox, &id, &mailbox);
+    assert_eq!(chosen.len(), 1, "{chosen:?}");
+    // One found lost stands in line; its failure, of which a late completion tells, makes it ready again.
+    let mut changes = Changes::default();
+    let _marked = book.runtime.mark_sent(task, chosen[0].attempt);
+    let name = book.runtime.graph().name(task).clone();
+    dispatch.send_again(&ctx, &book, &[(name, chosen[0].attempt)]);
+    let id = AttemptId {
+        task,
+        generation: Generation::FIRST,
+        attempt: chosen[0].attempt,
+    };
+    let retry = RetryAfter {
+        now: env.wall(),
+        delay: Duration::ZERO,
+    };
+    let _applied = book
+        .runtime
+        .apply_report(id, failed(), retry, |_, _| true, &mut changes);
+    dispatch.ended(&ctx, &book, task, true);
+    dispatch.enqueue(&ctx, &book, task);
+    let waiting = dispatch.line.values().flatten().count() + dispatch.later.len();
+    assert_eq!(waiting, 1, "{dispatch:?}");
 }

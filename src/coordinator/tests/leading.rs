@@ -5,6 +5,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::store::memory::manual::ManualClock;
 
+/// Its row is still open: the leader before, which may not know yet that it leads no more, could serve a retry or a purge of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_final_state_is_taken_over_before_its_row_is_finished() {
+    let world = World::new().await;
+    world.worker("default", succeed());
+    let (first, _) = world.coordinator(World::config());
+    let id = world.submit("w", DIAMOND).await;
+    let before = world.ended(&id).await;
+    first.abort();
+    let rows = &world.store.rows;
+    let row = read_row(&world.store, &world.layout, &id).await;
+    let row = row.expect("memory").expect("final").row;
+    let (table, open) = (world.layout.index(), world.layout.open_row(&id));
+    rows.write(table, &open, &row.fields, &Expect::Absent)
+        .await
+        .expect("memory");
+    rows.delete(table, &row.key, &row.etag)
+        .await
+        .expect("memory");
+    let (_second, _) = world.coordinator(Config {
+        holder: "test/2".to_owned(),
+        break_lease: true,
+        ..World::config()
+    });
+    let state = world.ended(&id).await;
+    assert_eq!(
+        (state.holder.as_str(), state.epoch),
+        ("test/2", before.epoch.next())
+    );
+    assert_eq!(state.states, before.states);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_coordinator_is_refused_and_a_broken_lease_stops_the_first() {
     let world = World::new().await;

@@ -139,6 +139,29 @@ fn config(holder: &str) -> Config {
     }
 }
 
+/// Both were asked of the same state, and the purge was first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_that_a_purge_was_faster_than_is_refused_in_the_journal() {
+    let world = World::new().await;
+    let (first, _) = world.coordinator(config("one/1"));
+    let (id, _) = world.ended_with_all().await;
+    first.abort();
+    let purge = world.request(&id, ControlAction::Purge).await;
+    let retry = world.request(&id, ControlAction::Retry).await;
+    let asked = retry.request_id;
+    world.send(purge).await;
+    world.send(retry).await;
+    let (_second, _) = world.coordinator(config("two/1"));
+    world.purged(&id).await;
+    let entry = world.until("the answer", async || {
+        let mut entries = world.journal().await.into_iter();
+        entries.find(|entry| entry.request_id == Some(asked))
+    });
+    let entry = entry.await;
+    assert_eq!(entry.result, JournalResult::Refused);
+    assert_eq!(entry.detail.as_deref(), Some("it was purged meanwhile"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_written_after_the_end_of_its_purge_is_removed() {
     let world = World::new().await;

@@ -80,6 +80,24 @@ async fn the_fence_closes_before_the_lease_can_have_ended() {
     );
 }
 
+/// Who met it closed has given up what it did: a renewal whose reply was late must not let the rest go on without it.
+#[tokio::test]
+async fn a_fence_that_was_met_closed_stays_closed() {
+    let clock = ManualClock::still();
+    let env = env_of(&clock);
+    let store = memory(&env).await;
+    let leadership = lead(&env, &store, "one/1").await;
+    let fence = leadership.fence();
+    clock.advance(Duration::from_secs(40));
+    let sent_at = env.mono();
+    clock.advance(Duration::from_secs(10));
+    assert!(!fence.is_open());
+    fence.renewed(sent_at);
+    assert!(!fence.is_open());
+    assert!(fence.closed().is_cancelled());
+    assert_eq!(fence.loss(), Some(Loss::Lapsed));
+}
+
 #[tokio::test]
 async fn one_lost_renewal_is_repeated_and_a_long_outage_closes_the_fence() {
     let clock = ManualClock::eager();

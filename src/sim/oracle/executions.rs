@@ -1,6 +1,6 @@
 //! What is watched at every start of a job, and at every end that is posted (P18–P20, P23).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{AttemptKey, Inside, Oracle, Sent, standing};
@@ -33,8 +33,8 @@ pub(super) struct Hand {
 pub(super) struct Executions {
     /// Task messages that were received and started nothing yet.
     hands: BTreeMap<ProcessId, Vec<Hand>>,
-    /// Every attempt of which a process may have received a message; also where the reply may have come too late.
-    received: BTreeMap<ProcessId, BTreeSet<AttemptKey>>,
+    /// Every attempt of which a process may have received a message, and whether all those replies have certainly come.
+    received: BTreeMap<ProcessId, BTreeMap<AttemptKey, bool>>,
     /// Each token that was ever started, posted or written into a claim, with what it was for.
     pub(super) tokens: BTreeMap<String, AttemptKey>,
     /// When each token was started.
@@ -72,7 +72,8 @@ impl Oracle {
             return;
         };
         let received = &mut inside.executions.received;
-        received.entry(sent.by).or_default().insert(key);
+        let received = received.entry(sent.by).or_default();
+        *received.entry(key).or_insert(true) &= sent.is_answered;
         if !sent.is_answered {
             return;
         }
@@ -105,6 +106,11 @@ impl Oracle {
         let claimed = executions.claimed.get(token).copied();
         if claimed.is_some_and(|(starts, _)| starts > Config::default().max_deliveries) {
             return Some("starts too often");
+        }
+        let received = executions.received.get(&by);
+        if received.and_then(|received| received.get(key)) != Some(&true) {
+            // Which of its messages it has is not known.
+            return None;
         }
         let hands = executions.hands.entry(by).or_default();
         let mut of = hands.iter().filter(|hand| hand.key == *key).peekable();
@@ -194,11 +200,11 @@ impl Oracle {
         let life = *inside.lives.get(&job.workflow_id)?;
         let key = self.key(&job.workflow_id, life, &job.task, job.attempt)?;
         let received = inside.executions.received.get(&by)?;
-        if received.contains(&key) {
+        if received.contains_key(&key) {
             return Some(key);
         }
         let of = |run: RunId| Some(&inside.states.get(&run)?.workflow_id);
-        let mut others = received.iter().filter(|other| {
+        let mut others = received.keys().filter(|other| {
             of(other.0) == Some(&job.workflow_id) && (other.1, other.2) == (key.1, key.2)
         });
         others.next().copied()
