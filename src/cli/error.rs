@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::exit::Exit;
 use crate::client::ClientError;
 use crate::protocol::{LayoutError, ReadError};
-use crate::record::{DecodeError, IndexRecord, Record as _};
+use crate::record::{DecodeError, IndexRecord, Record as _, SentinelRecord};
 use crate::store::azure::ConfigError;
 use crate::store::{Kind, StoreError};
 
@@ -141,6 +141,12 @@ impl From<ReadError> for CliError {
                 ..
             } if what == IndexRecord::WHAT => {
                 "delete this row from the table: the coordinator makes it again from the state"
+            }
+            ReadError::Decode {
+                source: DecodeError::Nonsense { what, .. },
+                ..
+            } if what == SentinelRecord::WHAT => {
+                "delete this blob while no coordinator runs: the next one makes it anew"
             }
             ReadError::Decode { .. } => {
                 "restore it from a copy or from its soft-deleted version, or submit the workflow anew under another id"

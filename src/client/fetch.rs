@@ -52,7 +52,10 @@ impl Client {
             return Err(ClientError::Nothing {
                 id: id.clone(),
                 task: task.to_owned(),
-                why: format!("has no output: it is `{}`", found.state),
+                why: format!(
+                    "has no output: it is `{}`",
+                    crate::client::TaskWord::of(found.state)
+                ),
             });
         };
         let json = match &report.output {

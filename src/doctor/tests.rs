@@ -465,6 +465,11 @@ async fn what_is_being_purged_is_no_damage_but_needs_a_leader() {
     let blobs = &ward.store().blobs;
     let put = blobs.put(&path, body, &crate::store::Expect::Absent, None);
     put.await.unwrap();
+    assert_eq!(ward.found("purges").await.status, Verdict::Ok);
+    ward.clock.leap(90);
+    let slow = ward.found("purges").await;
+    assert_eq!(slow.status, Verdict::Problem);
+    assert!(slow.message.contains("`w`"), "{slow:?}");
     for _ in 0..2 {
         let checks = examine(&ward.patient, false).await;
         let of = |name: &str| {
