@@ -23,6 +23,8 @@ const POLLS_MAX: u64 = 6_000_000;
 /// The longest time without any progress once nothing goes wrong any more. A message that was lost twice is sent again after twice 300 s,
 /// and 300 s of looks that find nothing else (P26).
 const STANDSTILL_MAX: Duration = Duration::from_secs(30 * 60);
+/// The same where a definition has no row, as after a submit that landed late: those are compared hourly.
+const ORPHANED_MAX: Duration = Duration::from_secs(70 * 60);
 /// After this long every flag stored before was read: what hung then has timed out.
 const FLAG_SEEN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -279,7 +281,13 @@ async fn phases(world: Arc<World>) {
         if progress.is_over() && world.all_submitted() {
             break;
         }
-        if world.scheduler.now() > since + STANDSTILL_MAX {
+        let is_orphan = |workload: &Workload| world.oracle.is_orphan(&workload.id);
+        let limit = if world.workloads.iter().any(is_orphan) {
+            ORPHANED_MAX
+        } else {
+            STANDSTILL_MAX
+        };
+        if world.scheduler.now() > since + limit {
             world
                 .oracle
                 .broken(format!("nothing moves any more: {progress:?}"));

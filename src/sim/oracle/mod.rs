@@ -244,6 +244,13 @@ impl Oracle {
         row.is_some_and(|row| inside.purged.contains_key(&row.run_id))
     }
 
+    /// Whether there is a definition and no row.
+    pub(super) fn is_orphan(&self, id: &WorkflowId) -> bool {
+        let inside = hold(&self.inside);
+        let rows = [self.layout.open_row(id), self.layout.done_row(id)];
+        inside.defined.contains_key(id) && !rows.iter().any(|key| inside.rows.contains_key(key))
+    }
+
     /// Whether a definition is stored.
     #[cfg(test)]
     pub(super) fn is_defined(&self, id: &WorkflowId) -> bool {
