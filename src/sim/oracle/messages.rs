@@ -262,12 +262,12 @@ impl Oracle {
                 &format!("the message of {name} is deleted, unheard of"),
             );
         };
-        let standing = inside
-            .states
-            .get(&key.0)
-            .and_then(|state| standing(state, key.1));
-        let old = standing
-            .is_some_and(|(task, attempt)| attempt > message.attempt_no || task.is_terminal());
+        let old = inside.states.get(&key.0).is_some_and(|state| {
+            let ended = standing(state, key.1)
+                .is_some_and(|(task, attempt)| attempt > message.attempt_no || task.is_terminal());
+            // A retry begins with the end of all that was issued before it.
+            ended || state.generation > message.generation
+        });
         if !old && !inside.posted.contains(&key) {
             self.note(
                 inside,
