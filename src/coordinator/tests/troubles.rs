@@ -411,3 +411,23 @@ async fn the_pause_of_who_is_set_aside_grows_also_where_its_state_is_stored_firs
     let gap = |nth: usize| looks[nth].since(looks[nth - 1]).as_millis();
     assert!(gap(3) >= 1_000 && gap(4) >= 2_000, "{looks:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_final_row_is_shown_by_the_next_actor_where_the_first_has_panicked() {
+    let panics = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&panics);
+    let faults = Faults::script().hook(move |op, path| {
+        let strikes = *op == Op::RowWrite && path.ends_with("/done/w");
+        assert!(
+            !strikes || seen.fetch_add(1, Ordering::SeqCst) > 0,
+            "a bug that strikes once"
+        );
+        None
+    });
+    let (world, _) = World::with(faults).await;
+    world.worker("default", succeed());
+    let (_task, _) = world.coordinator(World::config());
+    let id = world.submit("w", DIAMOND).await;
+    assert_eq!(world.ended(&id).await.status, Status::Completed);
+    assert_eq!(panics.load(Ordering::SeqCst), 2);
+}
