@@ -431,3 +431,36 @@ async fn a_final_row_is_shown_by_the_next_actor_where_the_first_has_panicked() {
     assert_eq!(world.ended(&id).await.status, Status::Completed);
     assert_eq!(panics.load(Ordering::SeqCst), 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_sent_is_remembered_when_a_rival_has_written() {
+    let world = World::new().await;
+    let puts = AtomicU32::new(0);
+    let (plain, path) = (
+        world.store.clone(),
+        world.layout.runtime(&"w".parse().expect("legal")),
+    );
+    let faults = Faults::script().hook(move |op, name| {
+        // The second write is to store what was sent: a rival is faster, with the same state in other bytes.
+        let is_state = *op == Op::BlobPut && name.ends_with("/w.json");
+        if is_state && puts.fetch_add(1, Ordering::SeqCst) == 1 {
+            let overwrite = async {
+                let blob = plain.blobs.get(&path).await?.expect("activated");
+                let body = Bytes::from([&blob.body[..], b"\n"].concat());
+                let expect = Expect::Version(blob.etag);
+                plain.blobs.put(&path, body, &expect, None).await
+            };
+            let written = overwrite.now_or_never().expect("memory does not wait");
+            written.expect("nobody else writes");
+        }
+        None
+    });
+    let (store, _) = faults.wrap(world.store.clone(), world.env.clone());
+    let (_task, _) = world.coordinator_over(&store, World::config());
+    let id = world
+        .submit("w", "tasks: [{name: a, cmd: x}, {name: b, cmd: x}]")
+        .await;
+    world.until_states(&id, "dd").await;
+    let queue = world.layout.task_queue(&"default".parse().expect("legal"));
+    assert_eq!(world.depth(&queue).await, 2);
+}

@@ -102,6 +102,40 @@ async fn a_worker_that_was_cut_off_until_another_finished_its_task_posts_nothing
 }
 
 #[tokio::test]
+async fn a_task_without_a_good_heartbeat_is_stopped_before_its_claim_runs_out() {
+    let bench = Bench::new().await;
+    let cut = Arc::new(AtomicBool::new(false));
+    let is_cut = Arc::clone(&cut);
+    let faults = Faults::script()
+        .hook(move |_, _| is_cut.load(Ordering::SeqCst).then_some(Fault::RequestLost));
+    let (store, _) = faults.wrap(bench.store.clone(), bench.env.clone());
+    let term = bench.file("term");
+    let command = format!(
+        "trap 'touch {}; exit' TERM; {}",
+        term.display(),
+        bench.waiting()
+    );
+    bench.send_task("a", &command).await;
+    let config = Config::default();
+    let (visibility, grace) = (config.visibility, config.kill_grace);
+    let running = bench.start_with(&store, config);
+    bench
+        .until_later(|| async { bench.claim("a").await.is_some() })
+        .await;
+    cut.store(true, Ordering::SeqCst);
+    // Another may start it when the claim has run out: by then this one's grace must be over.
+    let end = bench.env.mono().plus(visibility.saturating_sub(grace));
+    bench
+        .until_later(|| async { bench.env.mono() >= end })
+        .await;
+    bench.until(|| async { term.exists() }).await;
+    cut.store(false, Ordering::SeqCst);
+    running.stop.drain.cancel();
+    bench.until_later(|| async { running.is_over() }).await;
+    assert_eq!(bench.posted().await, []);
+}
+
+#[tokio::test]
 async fn a_claim_whose_reply_was_lost_is_recognised_as_the_own() {
     let bench = Bench::new().await;
     let faults = Faults::script().on(Op::RowWrite, 1, Fault::ReplyLost).on(
