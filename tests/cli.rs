@@ -359,6 +359,20 @@ fn a_store_that_does_not_answer_is_told_while_it_is_waited_for() {
 }
 
 #[test]
+fn a_name_that_does_not_resolve_is_a_store_out_of_reach() {
+    let at = "http://storage.invalid/abc1";
+    let nowhere = format!(
+        "AccountName=abc1;AccountKey=Zm9v;BlobEndpoint={at};QueueEndpoint={at};TableEndpoint={at}"
+    );
+    let list = ["list", "--store", "abc", "--output", "json"];
+    let output = command(&list)
+        .env("AZURE_STORAGE_CONNECTION_STRING", nowhere)
+        .output()
+        .unwrap();
+    assert_error(&output, 6, "unreachable");
+}
+
+#[test]
 fn a_bad_prefix_is_refused_by_every_command_before_any_request() {
     let folder = Folder::new();
     let good = folder.file("good.yaml");

@@ -1,6 +1,6 @@
 //! `docs/failure-modes.md` has every fault, each with a status, and names no test that does not exist.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use crate::support::sources::tests;
@@ -25,6 +25,25 @@ fn sections(page: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
+/// The tests that each fault names.
+pub(crate) fn tests_by_fault() -> BTreeMap<String, BTreeSet<String>> {
+    let page = fs::read_to_string("docs/failure-modes.md").unwrap();
+    sections(&page)
+        .into_iter()
+        .map(|(fault, text)| {
+            let named = named(fault, text).into_iter().map(str::to_owned);
+            (fault.to_owned(), named.collect())
+        })
+        .collect()
+}
+
+/// The tests that the section of a fault names.
+fn named<'a>(fault: &str, text: &'a str) -> Vec<&'a str> {
+    let tests = paragraph(text, "Tests:");
+    let tests = tests.unwrap_or_else(|| panic!("{fault} says nothing of tests"));
+    tests.split('`').skip(1).step_by(2).collect()
+}
+
 /// The paragraph that starts with `word`.
 fn paragraph<'a>(section: &'a str, word: &str) -> Option<&'a str> {
     section
@@ -41,12 +60,7 @@ fn every_fault_has_a_status_and_every_test_named_exists() {
     let mut found = BTreeSet::new();
     for (fault, text) in sections(&page) {
         assert!(found.insert(fault.to_owned()), "{fault} stands twice");
-        let named: Vec<_> = paragraph(text, "Tests:")
-            .unwrap_or_else(|| panic!("{fault} says nothing of tests"))
-            .split('`')
-            .skip(1)
-            .step_by(2)
-            .collect();
+        let named = named(fault, text);
         for name in &named {
             assert!(
                 tests.contains(*name),

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::docs_failure_modes::faults;
+use crate::docs_failure_modes::{faults, tests_by_fault};
 use crate::support::sources::tests;
 
 /// Clauses that describe what the code does, each of which a bug can break.
@@ -87,4 +87,36 @@ fn every_clause_and_every_fault_has_a_deliberate_bug() {
         let missing: Vec<_> = all.difference(&found).collect();
         assert!(missing.is_empty(), "no bug breaks {missing:?}");
     }
+}
+
+/// A fault is shown by a test only if that test notices when what covers the fault is gone.
+#[test]
+fn every_fault_names_the_tests_that_catch_its_deliberate_bugs() {
+    let by_fault = tests_by_fault();
+    let mut shown = BTreeSet::new();
+    for (path, text) in patches() {
+        let header = text.split("\ndiff --git ").next().unwrap();
+        let means = listed(header, "Caught by: ");
+        let catching: BTreeSet<_> = means
+            .iter()
+            .map(|means| means.strip_prefix("test ").unwrap_or(means).to_owned())
+            .filter(|test| test != "sim")
+            .collect();
+        for row in listed(header, "Rows: ") {
+            if catching.is_empty() {
+                continue;
+            }
+            assert!(
+                !by_fault[&row].is_disjoint(&catching),
+                "{row} names none of {catching:?}, which catch {}",
+                path.display()
+            );
+            shown.insert(row);
+        }
+    }
+    let missing: Vec<_> = faults().difference(&shown).cloned().collect();
+    assert!(
+        missing.is_empty(),
+        "no test of {missing:?} catches a deliberate bug"
+    );
 }
