@@ -37,6 +37,10 @@ chaos MINUTES='20' WORKFLOWS='50':
 sim-fresh *SECONDS:
     cargo run --locked --quiet --features sim --example sim -- --fresh {{SECONDS}}
 
+# Random definitions, stored bytes and workflows, so many of each; in the tests a few hundred.
+properties CASES='100000':
+    env PROPTEST_CASES={{CASES}} cargo test --locked -- random:: damage::
+
 # Builds the API documentation; a broken link is an error.
 doc:
     env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items

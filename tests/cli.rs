@@ -365,7 +365,7 @@ fn a_name_that_does_not_resolve_is_a_store_out_of_reach() {
         "AccountName=abc1;AccountKey=Zm9v;BlobEndpoint={at};QueueEndpoint={at};TableEndpoint={at}"
     );
     let list = ["list", "--store", "abc", "--output", "json"];
-    let output = command(&list)
+    let output = command(list)
         .env("AZURE_STORAGE_CONNECTION_STRING", nowhere)
         .output()
         .unwrap();

@@ -427,7 +427,7 @@ fn play(case: &Case) -> BTreeSet<Arrow> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(1_500), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_history_comes_to_the_end_of_the_reference(case in cases()) {

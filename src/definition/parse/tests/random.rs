@@ -11,7 +11,7 @@ const SEED: &str = "x-d: &d [a, b]\nname: 'n'\nenv: {A: \"1\\n\"}\ntasks:\n  - n
 const SEED_JSON: &str = "{\"name\": \"n\", \"tasks\": [{\"name\": \"a\", \"cmd\": [\"x\\u00e4\", 3.10, null]}, {\"name\": \"b\", \"cmd\": \"x\", \"depends_on\": [\"a\"]}]}";
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(200), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_text_makes_it_panic(
