@@ -119,9 +119,10 @@ async fn turn(
 async fn rest(ctx: &Context, at: Mono) -> bool {
     tokio::select! {
         biased;
-        () = ctx.env.sleep(at.since(ctx.env.mono())) => true,
+        // First: while tombstones are left there is no wait that a stop could interrupt.
         () = ctx.stopping.cancelled() => false,
         () = ctx.leadership.fence().closed().cancelled() => false,
+        () = ctx.env.sleep(at.since(ctx.env.mono())) => true,
     }
 }
 
