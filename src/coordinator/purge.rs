@@ -31,9 +31,8 @@ use crate::store::{BlobPath, Container, Kind, Listed, Row, StoreError};
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Deletes of one workflow on the wire at once.
 const DELETES_AT_ONCE: usize = 8;
-
-/// Tombstones looked at before the next look at what is unfinished.
-const TOMBSTONES_PER_TURN: usize = 64;
+/// Tombstones looked at, all at once, before the next look at what is unfinished: a store that hangs holds it for one time-out.
+const TOMBSTONES_PER_TURN: usize = DELETES_AT_ONCE;
 
 /// Whose purge was applied.
 #[derive(Debug, Clone)]
@@ -217,7 +216,7 @@ impl Tombstones {
         let some = self.0.drain(..self.0.len().min(TOMBSTONES_PER_TURN));
         let looks = some.map(|(id, has_row)| look_at_tombstone(ctx, registry, id, has_row));
         futures::stream::iter(looks)
-            .buffer_unordered(DELETES_AT_ONCE)
+            .buffer_unordered(TOMBSTONES_PER_TURN)
             .collect::<()>()
             .await;
     }

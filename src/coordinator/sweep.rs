@@ -119,7 +119,7 @@ async fn turn(
 async fn rest(ctx: &Context, at: Mono) -> bool {
     tokio::select! {
         biased;
-        // First: while tombstones are left there is no wait that a stop could interrupt.
+        // First: while tombstones are left the wait is over at once.
         () = ctx.stopping.cancelled() => false,
         () = ctx.leadership.fence().closed().cancelled() => false,
         () = ctx.env.sleep(at.since(ctx.env.mono())) => true,

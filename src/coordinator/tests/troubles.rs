@@ -390,6 +390,30 @@ async fn what_cannot_be_looked_at_keeps_no_sweep() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stop_waits_for_no_tombstones_but_those_being_looked_at() {
+    let (stop, looks) = (CancellationToken::new(), Arc::new(AtomicU32::new(0)));
+    let (told, seen) = (stop.clone(), Arc::clone(&looks));
+    let faults = Faults::script().hook(move |op, path| {
+        if *op == Op::BlobGet && path.contains("/gone-") {
+            seen.fetch_add(1, Ordering::SeqCst);
+            told.cancel();
+        }
+        None
+    });
+    let (world, _) = World::with(faults).await;
+    let world = World { stop, ..world };
+    for nth in 0..40 {
+        let id = WorkflowId::new(format!("gone-{nth}")).expect("legal");
+        let path = world.layout.runtime(&id);
+        world.put(&path, b"{}".to_vec()).await;
+    }
+    let (task, ended) = world.coordinator(World::config());
+    task.join().await;
+    assert!(ended.lock().unwrap().as_ref().unwrap().is_ok());
+    assert_eq!(looks.load(Ordering::SeqCst), 8);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_pause_of_who_is_set_aside_grows_also_where_its_state_is_stored_first() {
     let looks = Arc::new(Mutex::new(Vec::new()));
     let (seen, env) = (Arc::clone(&looks), real::env());
