@@ -11,11 +11,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::plan::Blow;
+use super::plan::{Blow, COORDINATORS};
 use super::workload::{Does, Policy, Workload};
 
-/// A blow explains what is strange for so long.
+/// A pause or an outage explains what is strange for so long.
 const EXPLAINS_US: i64 = 60_000_000;
+/// What a worker starts that is told to go, or dies, may note that so much later.
+const GOES_US: i64 = 5_000_000;
 /// How many microseconds the clocks of a command and of its worker may differ: one reads the kernel's coarse clock.
 const SLACK_US: i64 = 20_000;
 
@@ -246,6 +248,19 @@ fn judge_counted(
     wrong
 }
 
+/// How long before an attempt began a blow may have come that executes it once more; none: no blow of that kind does.
+const fn reach(blow: Blow) -> Option<i64> {
+    match blow {
+        Blow::Resume(_) => None,
+        // What becomes of a coordinator executes nothing again.
+        Blow::Kill(seat) | Blow::Terminate(seat) | Blow::Pause(seat, _) if seat < COORDINATORS => {
+            None
+        }
+        Blow::Kill(_) | Blow::Terminate(_) => Some(GOES_US),
+        Blow::Pause(..) | Blow::Outage(_) => Some(EXPLAINS_US),
+    }
+}
+
 fn judge_executions(told: &Told, answers: Answers, blows: &[(i64, Blow)]) -> Vec<String> {
     let mut wrong = Vec::new();
     let attempts = told.attempts();
@@ -259,10 +274,10 @@ fn judge_executions(told: &Told, answers: Answers, blows: &[(i64, Blow)]) -> Vec
             wrong.push(format!("executed attempt {attempt}, which nobody issued"));
         }
         let (first, last) = (executions[0].start, executions[executions.len() - 1].start);
-        let explained = blows
-            .iter()
-            .filter(|(at, _)| (first - EXPLAINS_US..=last).contains(at))
-            .count();
+        let explains =
+            |at: i64, blow| reach(blow).is_some_and(|us| (first - us..=last).contains(&at));
+        let explained = blows.iter().filter(|(at, blow)| explains(*at, *blow));
+        let explained = explained.count();
         if executions.len() > 1 + explained {
             wrong.push(format!(
                 "executed attempt {attempt} {} times with {explained} blows: {executions:?}",
@@ -466,12 +481,16 @@ mod tests {
             ..story.tasks[0].executions[0].clone()
         };
         story.tasks[0].executions.push(again);
-        let judged = |at| {
-            let blows = [(at, Blow::Kill(0))];
-            judge(&workload(), Answers::default(), &story, &blows)
-        };
-        assert_eq!(judged(1_200_000), Vec::<String>::new());
-        assert!(!judged(1_600_000).is_empty());
+        let judged = |at, blow| judge(&workload(), Answers::default(), &story, &[(at, blow)]);
+        let (kill, pause) = (Blow::Kill(COORDINATORS), Blow::Pause(COORDINATORS, false));
+        for blow in [kill, pause, Blow::Outage(Duration::ZERO)] {
+            assert_eq!(judged(1_200_000, blow), Vec::<String>::new());
+            assert!(!judged(1_600_000, blow).is_empty());
+        }
+        assert!(judged(-20_000_000, pause).is_empty());
+        assert!(!judged(-20_000_000, kill).is_empty());
+        assert!(!judged(1_200_000, Blow::Kill(COORDINATORS - 1)).is_empty());
+        assert!(!judged(1_200_000, Blow::Resume(COORDINATORS)).is_empty());
     }
 
     #[test]
