@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::env::Joined;
 use crate::store::memory::manual::ManualClock;
 
 /// Its row is still open: the leader before, which may not know yet that it leads no more, could serve a retry or a purge of it.
@@ -274,6 +275,61 @@ async fn nothing_is_issued_by_a_leader_that_wakes_after_its_fence_has_closed() {
     assert!(forbidden.is_empty(), "{forbidden:?}");
     assert!(!issued.is_empty(), "it did wake");
     assert_eq!(world.state(&id).await.expect("activated").states, "rppp");
+}
+
+/// Renewals go well all the time: it is the work that fails.
+#[tokio::test]
+async fn a_receive_loop_that_hangs_or_panics_leaves_the_lead_to_a_standby() {
+    for panics in [false, true] {
+        let clock = ManualClock::still();
+        let env = Env {
+            entropy: real::env().entropy,
+            ..clock.env()
+        };
+        let is_broken = Arc::new(AtomicBool::new(false));
+        let broken = Arc::clone(&is_broken);
+        let faults = Faults::script().hook(move |op, path| {
+            let strikes = broken.load(Ordering::SeqCst)
+                && *op == Op::QueueReceive
+                && path.ends_with("completions");
+            assert!(!(strikes && panics), "a bug in the loop");
+            strikes.then_some(Fault::Hang(Duration::from_secs(86_400)))
+        });
+        let plain = MemoryStore::open(env.clone());
+        let world = World::over(plain.clone(), env.clone());
+        world.layout.create(&plain).await.expect("memory");
+        let (store, _) = faults.wrap(plain, env);
+        let (first, ended) = world.coordinator_over(&store, World::config());
+        step(&clock, Duration::from_millis(1)).await;
+        let (_second, _) = world.coordinator(Config {
+            holder: "test/2".to_owned(),
+            standby: true,
+            ..World::config()
+        });
+        for _ in 0..100 {
+            step(&clock, Duration::from_secs(1)).await;
+        }
+        let lease = world.store.blobs.get(&world.layout.sentinel()).await;
+        let first_leads = lease.expect("memory").expect("made");
+        assert!(String::from_utf8_lossy(&first_leads.body).contains("test/1"));
+
+        is_broken.store(true, Ordering::SeqCst);
+        let id = world.submit("w", DIAMOND).await;
+        // 60 s without a turn, a quarter of the lease until that is seen, the lease, and the standby's next look.
+        let limit = if panics { 15 + 1 } else { 60 + 4 + 15 + 1 };
+        for _ in 0..limit + 2 {
+            step(&clock, Duration::from_secs(1)).await;
+        }
+        let state = world.state(&id).await.expect("activated");
+        assert_eq!(state.holder, "test/2");
+        let joined = first.join().await;
+        if panics {
+            assert_eq!(joined, Joined::Panicked("a bug in the loop".to_owned()));
+        } else {
+            let ended = ended.lock().unwrap().take();
+            assert_eq!(ended, Some(Err(CoordinatorError::Stalled)));
+        }
+    }
 }
 
 /// Moves time and lets everything that this wakes come to its next wait.
