@@ -1,10 +1,11 @@
 //! Tasks through all processes: what reaches them of their worker's surroundings, and what is told of their bytes and their ends.
 
 use std::process::Command;
+use std::time::Duration;
 
 use crate::pipeline::task;
 use crate::support::process::{Process, workflow};
-use crate::support::stack::Stack;
+use crate::support::stack::{Stack, now, until};
 
 #[test]
 fn what_surrounds_a_worker_neither_ends_nor_changes_its_tasks() {
@@ -105,4 +106,35 @@ fn a_value_reaches_its_task_byte_for_byte_and_never_as_code() {
     let inputs: serde_json::Value = serde_json::from_str(&read("inputs")).unwrap();
     assert_eq!(inputs["writes"]["output"]["msg"], value);
     assert!(!std::path::Path::new(&stack.path("pwned")).exists());
+}
+
+#[test]
+fn waiting_in_the_queue_costs_nothing_of_the_time_limit_and_each_attempt_has_its_own() {
+    let stack = Stack::new("limits1");
+    let _coordinator = stack.coordinator(&[]);
+    let _worker = stack.worker(&["--slots", "1", "--max-idle-backoff-s", "1"]);
+    stack.submit(
+        "first",
+        "tasks: [{name: a, cmd: 'echo > held; sleep 3; echo > free'}]",
+    );
+    until("the one slot to be held", || {
+        (!stack.lines("held").is_empty()).then_some(())
+    });
+    let definition = "
+tasks:
+  - {name: short, cmd: 'true', timeout_s: 1}
+  - {name: long, cmd: 'echo >> tries; sleep 60', timeout_s: 1, num_retries: 1}
+";
+    let queued = now();
+    stack.submit("w", definition);
+    until("the slot to be free", || {
+        (!stack.lines("free").is_empty()).then_some(())
+    });
+    assert!(queued.elapsed() > Duration::from_secs(1));
+    assert_eq!(stack.watch("w"), Some(10));
+    let status = stack.status("w");
+    assert_eq!(task(&status, "short")["state"], "completed");
+    assert_eq!(task(&status, "short")["attempt_no"], 1);
+    assert_eq!(task(&status, "long")["state"], "failed");
+    assert_eq!(stack.lines("tries").len(), 2);
 }
