@@ -58,7 +58,11 @@ impl Executor for SimExecutor {
         let Some(workload) = self.workloads.iter().find(of) else {
             return Execution::not_started(End::Refused("nobody submitted it".to_owned()));
         };
-        self.oracle.execution_started(self.process.id, job);
+        if workload.has_no_room(&job.token.to_string()) {
+            return Execution::not_started(End::NoRoom("simulated".to_owned()));
+        }
+        let slot = workload.slot(&job.task);
+        self.oracle.execution_started(self.process.id, job, slot);
         let _running = Running {
             oracle: &self.oracle,
             job,
@@ -85,6 +89,12 @@ impl Executor for SimExecutor {
         }
         let (end, written) = match workload.ending(&job.task, attempt) {
             Ending::Fails => (End::Exited(3), Written::Nothing),
+            Ending::IsKilled => (End::Signalled("SIGSEGV".to_owned()), Written::Nothing),
+            Ending::TimesOut => (End::TimedOut, Written::Nothing),
+            Ending::CannotStart => {
+                let why = "no such program".to_owned();
+                return Execution::not_started(End::Refused(why));
+            }
             Ending::WritesNonsense => (
                 End::Exited(0),
                 Written::Bytes(Bytes::from_static(b"{\"not\": JSON")),

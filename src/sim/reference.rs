@@ -67,6 +67,9 @@ fn report(ending: Ending) -> AttemptReport {
     let outcome = match ending {
         Ending::Succeeds { .. } => Outcome::Succeeded,
         Ending::Fails => failed(FailureKind::Exit),
+        Ending::IsKilled => failed(FailureKind::Signal),
+        Ending::TimesOut => failed(FailureKind::Timeout),
+        Ending::CannotStart => failed(FailureKind::Spawn),
         Ending::WritesNonsense => failed(FailureKind::Output),
     };
     AttemptReport {

@@ -176,16 +176,14 @@ fn wrong_end(world: &World, workload: &Workload, state: &RuntimeRecord) -> Vec<S
             Outcome::Succeeded => matches!(ending, Ending::Succeeds { .. }),
             Outcome::Failed(failure) => match failure.kind {
                 FailureKind::Exit => ending == Ending::Fails,
+                FailureKind::Signal => ending == Ending::IsKilled,
+                FailureKind::Timeout => ending == Ending::TimesOut,
+                FailureKind::Spawn => ending == Ending::CannotStart,
                 FailureKind::Output => ending == Ending::WritesNonsense,
                 // Its workers died too often.
                 FailureKind::Deliveries => true,
-                // Nothing here does that to a job, nor refuses what it leaves.
-                FailureKind::Signal
-                | FailureKind::Timeout
-                | FailureKind::Spawn
-                | FailureKind::Upload
-                | FailureKind::Send
-                | FailureKind::Interruptions => false,
+                // Nothing here refuses what a job leaves, nor interrupts one so often.
+                FailureKind::Upload | FailureKind::Send | FailureKind::Interruptions => false,
             },
             Outcome::Cancelled(_) => true,
         };

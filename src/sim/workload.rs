@@ -11,6 +11,9 @@ use crate::definition::{
 /// Most tasks of one workflow.
 const TASKS_MAX: u64 = 8;
 
+/// A task queue and an idempotency key.
+pub(super) type Slot = (QueueName, String);
+
 /// How an attempt ends if nothing from outside ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
@@ -21,6 +24,12 @@ pub(super) enum Ending {
     },
     /// With an exit code.
     Fails,
+    /// By a signal from outside.
+    IsKilled,
+    /// It runs into its time limit.
+    TimesOut,
+    /// Its command cannot be started.
+    CannotStart,
     /// Well, but what it left as its output is not JSON.
     WritesNonsense,
 }
@@ -50,6 +59,14 @@ impl Workload {
             tasks.push(task);
         }
         let [default_queue, _] = queues();
+        let seed = dice.next();
+        for (task, salt) in tasks.iter_mut().zip(1..) {
+            // A few share a key, within their workflow and with those of others.
+            let number = mix(seed ^ mix(salt));
+            task.idempotency_key = number
+                .is_multiple_of(6)
+                .then(|| format!("k{}", number / 6 % 2));
+        }
         Self {
             id: WorkflowId::new(format!("w{number}")).expect("a legal id"),
             definition: Definition {
@@ -63,7 +80,7 @@ impl Workload {
                 env: BTreeMap::new(),
                 tasks,
             },
-            seed: dice.next(),
+            seed,
             hostile,
             told: BTreeMap::new(),
         }
@@ -93,6 +110,23 @@ impl Workload {
         tasks.any(|found| found.name == *task && found.dep_policy.waits_for_any_end())
     }
 
+    /// Where a success of the task stands for others: its queue and its key.
+    pub(super) fn slot(&self, task: &TaskName) -> Option<Slot> {
+        let mut tasks = self.definition.tasks.iter();
+        let task = tasks.find(|found| found.name == *task)?;
+        let queue = task.queue.as_ref();
+        let queue = queue.unwrap_or(&self.definition.default_queue);
+        Some((queue.clone(), task.idempotency_key.clone()?))
+    }
+
+    /// Whether the worker's machine has no room for this execution.
+    pub(super) fn has_no_room(&self, token: &str) -> bool {
+        let number = token
+            .bytes()
+            .fold(0, |hash, byte| mix(hash ^ u64::from(byte)));
+        self.hostile && number.is_multiple_of(12)
+    }
+
     fn number(&self, task: &TaskName, attempt: u32, salt: u64) -> u64 {
         let name = task.as_str().bytes().fold(self.seed, |hash, byte| {
             mix(hash ^ u64::from(byte)).wrapping_add(1)
@@ -107,7 +141,12 @@ impl Workload {
         }
         let number = self.number(task, attempt, 1);
         match number % 100 {
-            0..30 => Ending::Fails,
+            // Who uses the success of another must end as that one.
+            0..40 if self.slot(task).is_some() => Ending::Succeeds { output: 20 },
+            0..15 => Ending::Fails,
+            15..20 => Ending::IsKilled,
+            20..25 => Ending::TimesOut,
+            25..30 => Ending::CannotStart,
             30..40 if self.hostile => Ending::WritesNonsense,
             _ => Ending::Succeeds {
                 output: [0, 0, 20, 400, 9000][usize::try_from(number / 100 % 5).expect("below 5")],

@@ -8,6 +8,7 @@ use crate::definition::WorkflowId;
 use crate::engine::{Outcome, Output};
 use crate::record::{ClaimRecord, CompletionResult, RunId, TaskMessage};
 use crate::sim::scheduler::{ProcessId, hold};
+use crate::sim::workload::Slot;
 use crate::store::{Message, RowKey};
 use crate::worker::{Config, Job};
 
@@ -17,6 +18,8 @@ const START_AFTER_FLAG_MAX: Duration = Duration::from_secs(75);
 pub(super) const ROW_KNOWN_AFTER: Duration = Duration::from_secs(40);
 /// Whoever posts has renewed its claim within an interval (20 s) and the time-out of a request before.
 const POST_AFTER_BEAT_MAX: Duration = Duration::from_secs(35);
+/// A key is looked up just before a start.
+const KEY_KNOWN_AFTER: Duration = Duration::from_secs(5);
 
 /// A task message in the hands of a process.
 #[derive(Debug)]
@@ -49,6 +52,10 @@ pub(super) struct Executions {
     pub(super) claims: BTreeMap<RowKey, (ClaimRecord, Duration, Duration)>,
     /// How often each attempt was started.
     starts: BTreeMap<AttemptKey, u32>,
+    /// Where the success of each token that was started is to be stored, if it has a key.
+    slots: BTreeMap<String, Slot>,
+    /// When the first success under each key was posted.
+    successes: BTreeMap<Slot, Duration>,
 }
 
 impl Oracle {
@@ -138,7 +145,7 @@ impl Oracle {
     }
 
     /// A job begins.
-    pub(in crate::sim) fn execution_started(&self, by: ProcessId, job: &Job) {
+    pub(in crate::sim) fn execution_started(&self, by: ProcessId, job: &Job, slot: Option<Slot>) {
         let now = self.scheduler.now();
         let name = format!("{}/{}/{}", job.workflow_id, job.task, job.attempt);
         self.scheduler
@@ -155,6 +162,16 @@ impl Oracle {
         let mut wrong = Vec::new();
         let executions = &mut inside.executions;
         executions.started.insert(token.clone(), now);
+        if let Some(slot) = slot {
+            // A purge takes the outputs to which keys lead.
+            let is_kept =
+                self.swarm.has_whole_network() && !self.swarm.pauses && !self.swarm.purges;
+            let known = executions.successes.get(&slot);
+            if is_kept && known.is_some_and(|at| now > *at + KEY_KNOWN_AFTER) {
+                wrong.push("runs, though its key has a success");
+            }
+            executions.slots.insert(token.clone(), slot);
+        }
         executions.tokens.insert(token.clone(), key);
         wrong.extend(Self::wrong_start(executions, by, &key, &token));
         let running = executions.running.entry(key).or_default();
@@ -232,6 +249,28 @@ impl Oracle {
             wrong.push("is posted as cancelled, but nobody asked for that");
         }
         let executions = &mut inside.executions;
+        if result.report.outcome == Outcome::Succeeded
+            && let Some(slot) = executions.slots.get(token)
+        {
+            let at = executions.successes.entry(slot.clone());
+            at.or_insert(sent.at);
+        }
+        if let Some(origin) = &result.report.reused_from {
+            let of = |key: &AttemptKey| {
+                key.2 == origin.attempt_no
+                    && inside
+                        .states
+                        .get(&key.0)
+                        .is_some_and(|state| state.workflow_id == origin.workflow_id)
+            };
+            let mut with_key = executions
+                .slots
+                .keys()
+                .filter_map(|token| executions.tokens.get(token));
+            if !with_key.any(of) {
+                wrong.push("takes a success that no execution has had");
+            }
+        }
         let times = executions.posted.entry(token.clone()).or_default();
         *times += 1;
         if *times > 1 && self.swarm.has_whole_network() && !self.swarm.pauses {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{Inside, Oracle, Sent, standing};
 use crate::definition::OnFailure;
-use crate::engine::{FailureKind, Outcome, TaskIx, TaskState};
+use crate::engine::{AttemptReport, FailureKind, Outcome, TaskIx, TaskState};
 use crate::protocol::Layout;
 use crate::record::{
     ControlAction, DefinitionRecord, RuntimeRecord, SentinelRecord, StateRecord, TaskDetail, decode,
@@ -260,7 +260,10 @@ impl Oracle {
             let won = after.0 == TaskState::Completed && !stays;
             let token = report(new, place).filter(|report| report.outcome == Outcome::Succeeded);
             let started = &inside.executions.started;
-            if won && !token.is_some_and(|report| started.contains_key(&report.token)) {
+            let has_run = |report: &&AttemptReport| {
+                started.contains_key(&report.token) || report.reused_from.is_some()
+            };
+            if won && !token.is_some_and(|report| has_run(&report)) {
                 wrong.push(format!(
                     "`{}` is completed, but no such execution was started",
                     task.name
