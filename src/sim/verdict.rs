@@ -98,9 +98,11 @@ pub(super) async fn final_words(world: &World, flagged: &[(RunId, Generation)]) 
                 continue;
             }
         };
-        // A claim outlives its message where the request to remove it was lost, or one to write it landed late (P21).
+        // A claim outlives its message where the request to remove it was lost, or one to write it landed late (P21); or where another had
+        // a message too early and finished it, while the first was paused.
         let left = world.oracle.claims_left(id);
-        if left > 0 && world.swarm.has_whole_network() {
+        let may_outlive = world.swarm.early > 0 && world.swarm.pauses;
+        if left > 0 && world.swarm.has_whole_network() && !may_outlive {
             let what = format!("{id} has ended, but {left} claims are left");
             world.oracle.broken(what);
         }

@@ -104,11 +104,13 @@ impl Worker {
         };
         let is_cancelled = is_cancelled || current.is_cancelled;
         let found = read_claim(&self.store, &self.layout, &task.workflow_id, &task.task).await?;
-        self.judge_claim(record, found, is_cancelled).await
+        self.judge_claim(delivery, record, found, is_cancelled)
+            .await
     }
 
     async fn judge_claim(
         &self,
+        delivery: &Delivery,
         mut record: ClaimRecord,
         found: Option<FoundClaim>,
         is_cancelled: bool,
@@ -148,6 +150,12 @@ impl Worker {
         }
         if record.starts > self.config.max_deliveries {
             return Ok(Verdict::TooOften(record, known));
+        }
+        let age = self.env.mono().since(delivery.received_at);
+        if age > self.config.visibility / 2 {
+            // This process was paused: by now another may have finished the message, and nobody would meet this claim again.
+            info!(task = %record.task, age_s = age.as_secs(), "message_judged_too_late");
+            return Ok(Verdict::GiveBack(Duration::ZERO));
         }
         match write_claim(&self.store, &self.layout, &record, &expect).await {
             Ok(etag) => Ok(Verdict::Start(record, Some(etag))),

@@ -1,5 +1,8 @@
 //! Messages that could be second copies (P18), and tasks that kill their workers (P23).
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+
 use super::*;
 use crate::engine::FailureKind;
 use crate::protocol::write_claim;
@@ -94,6 +97,25 @@ async fn a_suspect_that_a_busy_store_keeps_from_being_judged_is_judged_again_soo
     );
     bench.until_later(|| async { bench.starts() == 1 }).await;
     bench.finish_one(running).await;
+    bench.assert_tidy().await;
+}
+
+/// Another may have finished it meanwhile, and nobody would meet the claim again.
+#[tokio::test]
+async fn a_suspect_that_is_judged_too_late_is_given_back_unclaimed() {
+    let bench = Bench::new().await;
+    sent_and_taken(&bench, &bench.waiting()).await;
+    let late = AtomicBool::new(true);
+    let faults = Faults::script().hook(move |op, path| {
+        let is_first = *op == Op::RowGet && path.contains("Claims/") && late.swap(false, SeqCst);
+        is_first.then_some(Fault::ReplyLate(Duration::from_secs(31)))
+    });
+    let (store, _) = faults.wrap(bench.store.clone(), bench.env.clone());
+    let running = bench.start_with(&store, Config::default());
+    bench.until_later(|| async { bench.starts() == 1 }).await;
+    bench.go();
+    bench.until_posted(1).await;
+    assert_eq!(running.drained().await.given_back, 1);
     bench.assert_tidy().await;
 }
 
