@@ -147,17 +147,42 @@ fn the_first_interrupt_cancels_a_run_and_the_second_ends_it_at_once() {
     assert_eq!(run.wait_for_exit(Duration::from_secs(8)).code(), Some(130));
 }
 
-#[test]
-fn a_closed_pipe_is_a_quiet_end() {
-    let mut child = command(["run", &example("montage-200.yaml")])
+/// How a command ends, and what it says, whose output nobody reads.
+fn unread(args: &[&str]) -> (i32, String) {
+    let mut child = command(args)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(code(&output), 0, "{output:?}");
-    assert_eq!(text(&output.stderr), "");
+    (code(&output), text(&output.stderr).to_owned())
+}
+
+#[test]
+fn a_closed_pipe_is_a_quiet_end_and_no_success() {
+    let told = unread(&["validate", &example("montage-200.yaml")]);
+    assert_eq!(told, (141, String::new()));
+}
+
+#[test]
+fn a_run_of_which_nobody_reads_goes_on_and_tells_how_it_ended() {
+    let folder = Folder::new();
+    let done = folder.0.path().join("done");
+    let definition = format!(
+        "tasks:\n  - {{name: a, cmd: 'true'}}\n  - {{name: b, cmd: 'echo >> {}; exit 3', depends_on: [a]}}\n",
+        done.display()
+    );
+    let file = folder.0.path().join("fails.yaml");
+    fs::write(&file, definition).unwrap();
+    let file = file.to_str().unwrap();
+    assert_eq!(unread(&["run", file]).0, 10);
+    assert_eq!(unread(&["run", file, "--output", "json"]).0, 10);
+    assert_eq!(fs::read_to_string(done).unwrap().lines().count(), 2);
+    assert_eq!(
+        unread(&["run", &example("montage-200.yaml")]),
+        (0, String::new())
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use crate::pipeline::task;
 use crate::support::azurite::azurite;
 use crate::support::process::Process;
 use crate::support::proxy::{Fault, Kind, Proxy, Times};
@@ -276,4 +277,49 @@ fn no_heartbeat_is_on_the_wire_when_its_message_is_deleted() {
         }
     }
     assert!(raced >= 15, "{raced} ends met a beat");
+}
+
+#[test]
+fn an_emptied_blob_is_a_damaged_one() {
+    let stack = Stack::new("emptied1");
+    let foreign = Foreign::new();
+    let coordinator = stack.coordinator(&["--visibility-timeout-s", "5"]);
+    let _worker = stack.worker(&["--slots", "2", "--max-idle-backoff-s", "1"]);
+    let definition = r#"
+tasks:
+  - {name: a, cmd: "printf '\"%05000d\"' 1 > $WORKFLOW_OUTPUT"}
+  - {name: b, cmd: 'true', depends_on: [a], queue: later}
+"#;
+    stack.submit("output", definition);
+    let state = until("the output to be known", || {
+        let status = stack.status("output");
+        let is_done = task(&status, "b")["state"] == "queued";
+        is_done.then(|| foreign.blob("emptied1-workflows", "output.json"))
+    });
+    let run = state["run_id"].as_str().unwrap().replace('-', "");
+    let token = state["tasks"][0]["report"]["token"].as_str().unwrap();
+    let path = format!("output/{run}/a/1-{token}.output.json");
+    foreign.empty_blob("emptied1-outputs", &path);
+    let _later = stack.worker(&["--queue", "later", "--max-idle-backoff-s", "1"]);
+    assert_eq!(stack.watch("output"), Some(10));
+    let status = stack.status("output");
+    let reason = task(&status, "b")["reason"].to_string();
+    assert!(reason.contains("the output of `a` is damaged"), "{reason}");
+
+    stack.submit(
+        "state",
+        "tasks: [{name: a, cmd: 'echo > held; while [ ! -e go ]; do sleep 0.1; done'}]",
+    );
+    until("the task to run", || {
+        (!stack.lines("held").is_empty()).then_some(())
+    });
+    foreign.empty_blob("emptied1-workflows", "state.json");
+    let told = stack.run(&["status", "state"]);
+    assert_eq!(told.code, Some(1), "{told:?}");
+    assert!(
+        told.stderr.contains("emptied1-workflows/state.json"),
+        "{told:?}"
+    );
+    std::fs::write(stack.path("go"), "").unwrap();
+    coordinator.wait_for(PATIENCE, |line| line.contains("workflow_set_aside"));
 }

@@ -122,7 +122,8 @@ impl Printer {
     /// Tells an error: on stderr for people, on stdout as JSON for programs. Returns how the process ends.
     pub(super) fn error(&mut self, error: &CliError) -> Exit {
         let CliError::Told(told) = error else {
-            return Exit::Ok;
+            // As if by SIGPIPE, which other tools die of: what there was to tell was not told.
+            return Exit::Signal(13);
         };
         match self.format {
             Format::Json => {

@@ -52,7 +52,7 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Outcome {
         if context.global.output == Format::Json {
             return Ok(());
         }
-        progress.update(context, update)
+        unread(progress.update(context, update))
     });
     let ended = match ended.await {
         Ok(ended) => ended,
@@ -63,7 +63,7 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Outcome {
     };
     drop(progress);
     if context.is_json() {
-        context.printer.json(&ended.view)?;
+        unread(context.printer.json(&ended.view))?;
     }
     for (task, log) in &ended.failed_logs {
         note(&format!(
@@ -76,6 +76,14 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Outcome {
         note(&lines[from..].join("\n"));
     }
     Ok(exit_of(ended.view.summary.status))
+}
+
+/// The work is what counts here: it goes on where nobody reads of it any more, and its exit code tells how it ended.
+fn unread(told: Result<(), CliError>) -> Result<(), CliError> {
+    match told {
+        Err(CliError::ClosedPipe) => Ok(()),
+        told => told,
+    }
 }
 
 /// Two for each processor: most pipelines wait as much as they compute.

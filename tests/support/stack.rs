@@ -253,6 +253,16 @@ impl Foreign {
         assert!(status.is_success(), "{status}");
     }
 
+    /// Leaves nothing of what a blob holds.
+    pub(crate) fn empty_blob(&self, container: &str, name: &str) {
+        let request = self
+            .on_blob(reqwest::Method::PUT, container, name)
+            .header("x-ms-blob-type", "BlockBlob")
+            .header("Content-Length", "0");
+        let status = self.runtime.block_on(request.send()).unwrap().status();
+        assert!(status.is_success(), "{status}");
+    }
+
     /// Deletes a blob; false while a lease on it keeps it.
     pub(crate) fn delete_blob(&self, container: &str, name: &str) -> bool {
         let request = self.on_blob(reqwest::Method::DELETE, container, name);

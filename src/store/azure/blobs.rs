@@ -13,12 +13,14 @@ use azure_core::prelude::{
     IfMatchCondition, LeaseBreakPeriod, LeaseDuration, LeaseId as Lease, NextMarker,
     ProposedLeaseId,
 };
+use azure_storage_blobs::blob::BlobProperties;
 use azure_storage_blobs::prelude::{BlobClient, BlobServiceClient};
 use bytes::Bytes;
 use futures::StreamExt;
 
 use super::call::{Call, Caller};
 use super::timestamp;
+use super::transport::Reply;
 use crate::store::{
     Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Kind, LEASE_SECS, LeaseId,
     Listed, Page, Result,
@@ -63,6 +65,36 @@ fn condition(expect: &Expect) -> IfMatchCondition {
     }
 }
 
+/// A blob as a read has found it.
+fn found(call: &Call, properties: &BlobProperties, body: Bytes, reply: &Reply) -> Result<Blob> {
+    Ok(Blob {
+        body,
+        etag: ETag::new(properties.etag.to_string()),
+        leased: properties.lease_status == Some(LeaseStatus::Locked),
+        changed_at: timestamp(properties.last_modified)
+            .ok_or_else(|| call.refused(Kind::Corrupt, "a time out of all bounds"))?,
+        read_at: call.service_time(reply)?,
+    })
+}
+
+impl AzureBlobs {
+    /// A blob without bytes, which somebody else has damaged: whoever reads it says so.
+    async fn empty(&self, path: &BlobPath, call: &Call) -> Result<Option<Blob>> {
+        let client = self.blob(path);
+        let looked = self.caller.run(call, |context| {
+            client.get_properties().context(context).into_future()
+        });
+        match looked.await {
+            Ok((looked, reply)) if looked.blob.properties.content_length == 0 => {
+                found(call, &looked.blob.properties, Bytes::new(), &reply).map(Some)
+            }
+            Ok(_) => Err(call.refused(Kind::Unavailable, "it changed while it was read")),
+            Err(error) if error.kind == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 #[async_trait]
 impl Blobs for AzureBlobs {
     async fn create_container(&self, container: &Container) -> Result<()> {
@@ -97,20 +129,10 @@ impl Blobs for AzureBlobs {
             Ok(read) => read,
             Err(error) if error.kind == Kind::NotFound => return Ok(None),
             // Nobody here writes an empty blob, and the service refuses to read any range of one.
-            Err(error) if error.detail.starts_with("416 ") => {
-                return Err(call.refused(Kind::Corrupt, "the blob is empty"));
-            }
+            Err(error) if error.detail.starts_with("416 ") => return self.empty(path, &call).await,
             Err(error) => return Err(error),
         };
-        let read_at = call.service_time(&reply)?;
-        Ok(Some(Blob {
-            body,
-            etag: ETag::new(properties.etag.to_string()),
-            leased: properties.lease_status == Some(LeaseStatus::Locked),
-            changed_at: timestamp(properties.last_modified)
-                .ok_or_else(|| call.refused(Kind::Corrupt, "a time out of all bounds"))?,
-            read_at,
-        }))
+        found(&call, &properties, body, &reply).map(Some)
     }
 
     async fn put(
