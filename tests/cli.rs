@@ -156,7 +156,7 @@ fn unread(args: &[&str]) -> (i32, String) {
         .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    (code(&output), text(&output.stderr).to_owned())
+    (code(&output), text(&output.stderr).clone())
 }
 
 #[test]
