@@ -1,10 +1,10 @@
 //! What all parts of one term of leadership share.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::config::Config;
@@ -19,6 +19,8 @@ use crate::store::{Store, StoreError};
 
 /// Most workflows that take a turn at once.
 const TURNS_AT_ONCE: usize = 64;
+/// Messages of all workflows on their way to one task queue at once.
+const SENDS_PER_QUEUE: usize = 32;
 
 /// One term of leadership. Its store refuses everything once the fence is closed.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub(super) struct Context {
     pub(super) sendings: Sendings,
     /// How many workflows may take a turn at once: bounds requests, sockets and memory of all together.
     pub(super) turns: Semaphore,
+    /// The same for what is sent, by task queue: where one hangs, only its own tasks wait.
+    sends: Mutex<BTreeMap<QueueName, Arc<Semaphore>>>,
     /// Set when the process is to stop: finish, do not wait.
     pub(super) stopping: CancellationToken,
     /// Whether a workflow was left with a state write of unknown outcome (P15).
@@ -62,6 +66,7 @@ impl Context {
             window: Window::new(config.max_outstanding),
             sendings: Sendings::default(),
             turns: Semaphore::new(TURNS_AT_ONCE),
+            sends: Mutex::default(),
             stopping: stop.clone(),
             queues: Mutex::default(),
             received_to: Mutex::default(),
@@ -82,6 +87,20 @@ impl Context {
         self.received_to
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a message may be sent to this queue, for as long as what it gives is held; none where the process is to stop first.
+    pub(super) async fn may_send(&self, queue: &QueueName) -> Option<OwnedSemaphorePermit> {
+        let places = {
+            let mut sends = self.sends.lock().unwrap_or_else(PoisonError::into_inner);
+            let new = || Arc::new(Semaphore::new(SENDS_PER_QUEUE));
+            Arc::clone(sends.entry(queue.clone()).or_insert_with(new))
+        };
+        tokio::select! {
+            biased;
+            place = places.acquire_owned() => place.ok(),
+            () = self.stopping.cancelled() => None,
+        }
     }
 
     /// Forgets what an actor that is gone held for its workflow: places in line, slots, and what it has sent.

@@ -13,7 +13,7 @@ use crate::protocol::send;
 use crate::record::{
     Input, InputOutput, Inputs, Record, TaskBody, TaskMessage, TaskSpec, encode, encode_message,
 };
-use crate::store::{Expect, MESSAGE_BYTES_MAX, StoreError};
+use crate::store::{Expect, Kind, MESSAGE_BYTES_MAX, StoreError};
 
 /// Most bytes of parents' outputs that a message carries; more go into a blob.
 const INPUT_BYTES_IN_MESSAGE_MAX: usize = 32 * 1024;
@@ -33,9 +33,14 @@ pub(super) async fn send_one(
     book: &Book,
     chosen: &Chosen,
 ) -> Result<(), StoreError> {
+    let queue = ctx.layout.task_queue(&chosen.queue);
+    let Some(_place) = ctx.may_send(&chosen.queue).await else {
+        // It stays ready: the next leader sends it.
+        let what = format!("send to {queue}");
+        return Err(StoreError::new(Kind::Unavailable, what, "told to stop"));
+    };
     let spec = spec(ctx, book, chosen.task);
     let carried: usize = spec.inputs.values().map(carried_bytes).sum();
-    let queue = ctx.layout.task_queue(&chosen.queue);
     let inline = message(ctx, book, chosen, TaskBody::Inline(spec));
     let text = encode_message(&inline);
     if carried <= INPUT_BYTES_IN_MESSAGE_MAX && text.len() <= MESSAGE_BYTES_MAX {

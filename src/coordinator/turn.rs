@@ -96,7 +96,10 @@ impl Actor {
             self.dispatch.send_again(&self.ctx, book, &lost);
         }
         self.acknowledge(news, &unissued).await?;
+        // A queue that hangs must hold up no workflow that sends to another.
+        drop(turn);
         self.send().await?;
+        let _turn = ctx.turns.acquire().await.expect("never closed");
         self.project().await?;
         self.asides.reset();
         Ok(())

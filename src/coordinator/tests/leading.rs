@@ -333,7 +333,7 @@ async fn a_receive_loop_that_hangs_or_panics_leaves_the_lead_to_a_standby() {
 }
 
 /// Moves time and lets everything that this wakes come to its next wait.
-async fn step(clock: &ManualClock, by: Duration) {
+pub(super) async fn step(clock: &ManualClock, by: Duration) {
     clock.advance(by);
     for _ in 0..200 {
         tokio::task::yield_now().await;

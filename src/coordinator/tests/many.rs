@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
 
+use super::leading::step;
 use super::*;
 use crate::env::Spawner;
+use crate::store::memory::manual::ManualClock;
 
 /// Counts the actors of workflows that live.
 #[derive(Debug)]
@@ -183,4 +185,79 @@ async fn a_cancel_that_meets_the_last_completion_has_one_end_that_stays() {
             .or_insert(0) += 1;
     }
     assert!(seen.len() > 1, "both ways were met: {seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_hangs_holds_up_no_workflow_that_sends_to_another() {
+    const HELD: usize = 80;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&asked);
+    let faults = Faults::script().hook(move |op, path| {
+        let hangs = *op == Op::QueueSend && path.ends_with("-q-held");
+        hangs.then(|| {
+            seen.fetch_add(1, Ordering::SeqCst);
+            Fault::Hang(Duration::from_secs(3_600))
+        })
+    });
+    let (world, _) = World::with(faults).await;
+    let (_task, _) = world.coordinator(World::config());
+    let tasks = ["a", "b", "c"].map(|name| format!("{{name: {name}, cmd: 'true', queue: held}}"));
+    let yaml = format!("tasks: [{}]", tasks.join(", "));
+    let mut held = Vec::new();
+    for n in 0..HELD {
+        held.push(world.submit(&format!("held{n}"), &yaml).await);
+    }
+    for id in &held {
+        world
+            .until("all to be begun", async || world.state(id).await)
+            .await;
+    }
+    world
+        .until("the queue to be full", async || {
+            (asked.load(Ordering::SeqCst) >= 32).then_some(())
+        })
+        .await;
+    world.worker("default", succeed());
+    let id = world
+        .submit("free", "tasks: [{name: a, cmd: 'true'}]")
+        .await;
+    assert_eq!(world.ended(&id).await.status, Status::Completed);
+    assert_eq!(asked.load(Ordering::SeqCst), 32);
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_what_is_on_its_way_to_a_queue_that_hangs_and_for_no_more() {
+    let clock = ManualClock::still();
+    let env = Env {
+        entropy: real::env().entropy,
+        ..clock.env()
+    };
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&asked);
+    let faults = Faults::script().hook(move |op, _| {
+        (*op == Op::QueueSend).then(|| {
+            seen.fetch_add(1, Ordering::SeqCst);
+            Fault::Hang(Duration::from_secs(10))
+        })
+    });
+    let plain = MemoryStore::open(env.clone());
+    let world = World::over(plain.clone(), env.clone());
+    world.layout.create(&plain).await.expect("memory");
+    let (store, _) = faults.wrap(plain, env);
+    let yaml = "tasks: [{name: a, cmd: 'true'}, {name: b, cmd: 'true'}]";
+    for n in 0..30 {
+        world.submit(&format!("w{n}"), yaml).await;
+    }
+    let (task, ended) = world.coordinator_over(&store, World::config());
+    for _ in 0..50 {
+        step(&clock, Duration::from_millis(10)).await;
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 32);
+    world.stop.cancel();
+    for _ in 0..11 {
+        step(&clock, Duration::from_secs(1)).await;
+    }
+    assert!(ended.lock().unwrap().is_some(), "it has ended");
+    task.join().await;
+    assert_eq!(asked.load(Ordering::SeqCst), 32);
 }
