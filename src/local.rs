@@ -93,10 +93,14 @@ pub async fn run<E>(
     create(&store, &layout, definition)
         .await
         .map_err(|error| LocalError::Client(error.into()))?;
+    let id = options.id.clone().unwrap_or_else(|| client.new_id());
+    // Before anybody leads, who would find the definition before its row and wonder.
+    let submitted = client.submit(&id, definition).await;
+    submitted.map_err(LocalError::Client)?;
     let mut services = Services::start(env, &store, &layout, definition, &options);
     let runs = services.running();
     let followed = tokio::select! {
-        followed = follow(&client, definition, &options, runs, on_update) => followed,
+        followed = follow(&client, &id, &options, runs, on_update) => followed,
         what = services.failure() => Err(LocalError::Service(what)),
         () = options.kill.cancelled() => Err(LocalError::Killed),
     };
@@ -120,20 +124,15 @@ async fn create(
     Ok(())
 }
 
-/// Submits the workflow and follows it; the first stop cancels it.
+/// Follows the workflow; the first stop cancels it.
 async fn follow<E>(
     client: &Client,
-    definition: &Definition,
+    id: &WorkflowId,
     options: &Options,
     runs: Running,
     mut on_update: impl FnMut(&Update) -> Result<(), E>,
 ) -> Result<Ended, LocalError<E>> {
-    let id = options.id.clone().unwrap_or_else(|| client.new_id());
-    client
-        .submit(&id, definition)
-        .await
-        .map_err(LocalError::Client)?;
-    let watch = client.watch(&id, None).await.map_err(LocalError::Client)?;
+    let watch = client.watch(id, None).await.map_err(LocalError::Client)?;
     let mut watch = watch.nearby(LOOK_EVERY, runs);
     let mut asked = false;
     let mut last = None;
@@ -142,7 +141,7 @@ async fn follow<E>(
             update = watch.next() => update.map_err(LocalError::Client)?,
             () = options.stop.cancelled(), if !asked => {
                 asked = true;
-                match client.cancel(&id, Duration::ZERO).await {
+                match client.cancel(id, Duration::ZERO).await {
                     // It ended at the same moment.
                     Ok(Answer::Applied | Answer::Underway | Answer::Stored) | Err(ClientError::Refused { .. }) => continue,
                     Err(error) => return Err(LocalError::Client(error)),
@@ -160,7 +159,7 @@ async fn follow<E>(
         .iter()
         .filter(|task| task.state == TaskWord::Failed);
     for task in failed.take(LOGS_MAX) {
-        let log = client.logs(&id, task.name.as_str()).await;
+        let log = client.logs(id, task.name.as_str()).await;
         // A task that failed without ever running has no log.
         if let Ok(Log {
             bytes: Some(bytes), ..
