@@ -30,7 +30,13 @@ tasks:
       echo >> ended
 ";
 
-const ONE_TASK: &str = "tasks: [{name: a, cmd: 'true'}]";
+/// Of the task queue.
+const TASKS: &str = "-q-default/messages";
+
+/// A workflow of one task that notes its execution in `file`.
+fn noting(file: &str) -> String {
+    format!("tasks: [{{name: a, cmd: 'echo >> {file}'}}]")
+}
 
 fn leads(process: &Process) -> Instant {
     process.wait_for(PATIENCE, |line| line.contains(" leading"));
@@ -121,25 +127,30 @@ fn a_coordinator_paused_beyond_its_lease_changes_nothing_when_it_wakes() {
     // Another has a new state, and will send its task as soon as it hears so.
     let late = Fault::ReplyLate(PATIENCE);
     proxy.fault(Kind::PutBlob, "/later.json", Times::Always, late);
-    stack.submit("later", ONE_TASK);
+    stack.submit("later", &noting("later"));
     proxy.wait_until("the state to be stored", |log| {
         let mut of = log
             .iter()
             .filter(|seen| seen.target.contains("/later.json"));
         of.any(|seen| seen.status == Some(201))
     });
+    // And a message is on its way.
+    proxy.fault(Kind::PutMessage, TASKS, Times::Always, Fault::Held);
+    stack.submit("sent", &noting("sent"));
+    proxy.wait_for(Kind::PutMessage, TASKS, 2);
     first.signal(Signal::SIGSTOP);
     let paused = now();
     leads(&second);
     assert_completed(&stack, "handed");
     assert_completed(&stack, "later");
+    assert_completed(&stack, "sent");
     let before = stack.status("handed");
     let pause = LEASE + Duration::from_secs(15);
     std::thread::sleep(pause.saturating_sub(paused.elapsed()));
 
     proxy.heal();
     proxy.release();
-    proxy.wait_until("the write to be answered", |log| {
+    proxy.wait_until("all to be answered", |log| {
         let mut held = log.iter().filter(|seen| seen.is_broken);
         held.all(|seen| seen.status.is_some())
     });
@@ -156,7 +167,7 @@ fn a_coordinator_paused_beyond_its_lease_changes_nothing_when_it_wakes() {
     let log = proxy.log();
     let held = log.iter().filter(|seen| seen.is_broken);
     let held: Vec<_> = held.map(|seen| seen.status).collect();
-    assert_eq!(held, [Some(412), Some(201)]);
+    assert_eq!(held, [Some(412), Some(201), Some(201)]);
     let late: Vec<_> = log
         .iter()
         .filter(|seen| seen.at > woken && is_write(seen))
@@ -169,8 +180,16 @@ fn a_coordinator_paused_beyond_its_lease_changes_nothing_when_it_wakes() {
         assert!(of_lease && seen.status == Some(409), "{seen:?}");
     }
     assert_eq!(stack.status("handed"), before);
-    stack.submit("next", ONE_TASK);
+    stack.submit("next", &noting("next"));
     assert_completed(&stack, "next");
+    // The message that came late is known for what it is.
+    let foreign = Foreign::new();
+    until("the queue to be empty", || {
+        (foreign.depth("paused1-q-default") == 0).then_some(())
+    });
+    for noted in ["started", "later", "sent", "next"] {
+        assert_eq!(stack.lines(noted).len(), 1, "{noted} was executed once");
+    }
 }
 
 /// The counts of the one claim, once it is held: starts and interruptions.
