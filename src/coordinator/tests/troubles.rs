@@ -299,6 +299,29 @@ async fn a_state_of_a_newer_schema_is_set_aside_and_others_go_on() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_beyond_all_counting_is_damage_of_one_workflow_and_no_way_into_the_others() {
+    let world = World::new().await;
+    let (task, ended) = world.coordinator(World::config());
+    let (id, held) = with_a_worker(&world, "counter").await;
+    rewrite(&world, &id, |state| {
+        (state.epoch, state.holder) = (Epoch::new(u64::MAX), "elsewhere/1".to_owned());
+    })
+    .await;
+    world.answer(&held, Outcome::Succeeded).await;
+    world.worker("default", succeed());
+    let fine = world.submit("fine", DIAMOND).await;
+    let state = world.ended(&fine).await;
+    assert_eq!((state.states.as_str(), state.epoch.number()), ("cccc", 1));
+    assert_eq!(ended.lock().unwrap().take(), None, "it leads still");
+    world
+        .until("the damaged one to be set aside", async || {
+            (world.depth(world.layout.completions()).await == 1).then_some(())
+        })
+        .await;
+    assert!(statistic(&world, task, "workflows_broken").await >= 1);
+}
+
 /// A workflow whose one task is with a worker, which is known; its message.
 async fn with_a_worker(world: &World, id: &str) -> (WorkflowId, TaskMessage) {
     let yaml = "tasks: [{name: a, cmd: x, queue: slow}]";
