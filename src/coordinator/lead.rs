@@ -17,7 +17,7 @@ use crate::protocol::{
     try_to_lead,
 };
 use crate::record::{JournalAction, JournalRecord, JournalResult, Record};
-use crate::store::{Store, StoreError};
+use crate::store::{Kind, Store, StoreError};
 
 /// The shortest time between two notes of statistics in the sentinel.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(30);
@@ -55,7 +55,7 @@ fn holder(leader: &Leader) -> String {
     format!("`{name}` in epoch {}", leader.epoch)
 }
 
-/// Coordinates the workflows of a prefix until `stop` is set. Containers, tables and queues exist already.
+/// Coordinates the workflows of a prefix until `stop` is set. Containers, tables and queues exist already; those deleted later are made again.
 ///
 /// # Errors
 /// Why it ended before that.
@@ -169,6 +169,9 @@ async fn become_leader(
             Ok(Try::Held(leader)) => return Err(CoordinatorError::Held(leader)),
             Err(error) if config.standby || has_led => {
                 tracing::warn!(error = %error, "cannot_stand");
+                if matches!(&error, ReadError::Store(error) if error.kind == Kind::NoResource) {
+                    recreate(store, layout).await;
+                }
                 pauses.next(env, None)
             }
             Err(error) => return Err(error.into()),
@@ -180,6 +183,14 @@ async fn become_leader(
         }
     }
     Ok(None)
+}
+
+/// What was deleted is made again; what was in it is gone.
+async fn recreate(store: &Store, layout: &Layout) {
+    match layout.create(store).await {
+        Ok(()) => tracing::warn!("storage_was_missing"),
+        Err(error) => tracing::warn!(error = %error, "storage_not_made"),
+    }
 }
 
 /// One term; none when it ended because the process was told to stop.
