@@ -46,8 +46,38 @@ async fn garbage_goes_to_the_poison_queue_and_a_newer_message_stays() {
     }
     let id = world.submit("beside", DIAMOND).await;
     assert_eq!(world.ended(&id).await.status, Status::Completed);
+    world
+        .until("the newer one to be all that is left", async || {
+            (world.depth(world.layout.completions()).await == 1).then_some(())
+        })
+        .await;
     assert_eq!(world.depth(world.layout.completions_poison()).await, 2);
-    assert_eq!(world.depth(world.layout.completions()).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_that_cannot_be_moved_holds_up_no_completion_and_no_stop() {
+    let faults = Faults::script().hook(|op, path| {
+        let hangs = *op == Op::QueueSend && path.ends_with("completions-poison");
+        hangs.then_some(Fault::Hang(Duration::from_secs(86_400)))
+    });
+    let (world, injector) = World::with(faults).await;
+    for _ in 0..40 {
+        let (queues, completions) = (&world.store.queues, world.layout.completions());
+        let sent = queues.send(completions, "hello", Duration::ZERO).await;
+        sent.expect("memory");
+    }
+    let (task, ended) = world.coordinator(World::config());
+    world.worker("default", succeed());
+    let id = world.submit("beside", DIAMOND).await;
+    assert_eq!(world.ended(&id).await.status, Status::Completed);
+    assert_eq!(injector.happened(), 8, "a few at once");
+    world.stop.cancel();
+    let stopped = world.env.timeout(PATIENCE, task.join()).await;
+    stopped.expect("it waits for no garbage");
+    assert_eq!(ended.lock().unwrap().take(), Some(Ok(())));
+    assert_eq!(world.depth(world.layout.completions()).await, 40);
+    let sentinel = world.store.blobs.get(&world.layout.sentinel()).await;
+    assert!(!sentinel.expect("memory").expect("made").leased);
 }
 
 #[tokio::test(flavor = "multi_thread")]
