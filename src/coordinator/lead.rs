@@ -1,5 +1,6 @@
 //! One coordinator process: waiting to lead, terms of leadership, and how they end (P11–P15).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -258,7 +259,7 @@ async fn term(
 /// Logs the statistics now and then, and stores them in the sentinel.
 async fn report(ctx: &Context) {
     let mut stored_at = ctx.env.mono();
-    let mut logged = std::collections::BTreeMap::new();
+    let (mut logged, mut stored) = (BTreeMap::new(), BTreeMap::new());
     loop {
         tokio::select! {
             biased;
@@ -267,21 +268,20 @@ async fn report(ctx: &Context) {
             () = ctx.leadership.fence().closed().cancelled() => return,
         }
         let stats = ctx.stats.snapshot();
-        if stats == logged {
-            continue;
+        if stats != logged {
+            tracing::info!(stats = ?stats, "statistics");
+            logged.clone_from(&stats);
         }
-        tracing::info!(stats = ?stats, "statistics");
-        if ctx.env.mono().since(stored_at) >= STATISTICS_INTERVAL {
+        // Apart from the log: what came too soon after the last is stored later, also where nothing has changed since.
+        if stats != stored && ctx.env.mono().since(stored_at) >= STATISTICS_INTERVAL {
             stored_at = ctx.env.mono();
-            if let Err(error) = ctx
+            let storing = ctx
                 .leadership
-                .store_statistics(stats.clone(), &ctx.stopping)
-                .await
-            {
-                tracing::debug!(error = %error, "statistics_not_stored");
-                continue;
+                .store_statistics(stats.clone(), &ctx.stopping);
+            match storing.await {
+                Ok(()) => stored = stats,
+                Err(error) => tracing::debug!(error = %error, "statistics_not_stored"),
             }
         }
-        logged = stats;
     }
 }

@@ -352,6 +352,29 @@ async fn who_stands_for_the_lead_makes_what_is_missing() {
     assert_eq!(world.ended(&id).await.status, Status::Completed);
 }
 
+#[tokio::test]
+async fn statistics_that_came_too_soon_are_stored_later() {
+    let clock = ManualClock::still();
+    let env = Env {
+        entropy: real::env().entropy,
+        ..clock.env()
+    };
+    let world = World::over(MemoryStore::open(env.clone()), env);
+    world.layout.create(&world.store).await.expect("memory");
+    world.submit("w", DIAMOND).await;
+    let (_task, _) = world.coordinator(Config {
+        stats_interval: Duration::from_secs(20),
+        ..World::config()
+    });
+    // Nothing is counted between the two reports, of which the first comes too soon.
+    for _ in 0..45 {
+        step(&clock, Duration::from_secs(1)).await;
+    }
+    let found = leader(&world.store, &world.layout).await.expect("memory");
+    let statistics = found.expect("it leads").0.statistics;
+    assert_eq!(statistics.get("tasks_sent"), Some(&1), "{statistics:?}");
+}
+
 /// Moves time and lets everything that this wakes come to its next wait.
 async fn step(clock: &ManualClock, by: Duration) {
     clock.advance(by);
