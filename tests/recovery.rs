@@ -258,6 +258,19 @@ fn deleted_queues_are_made_again_and_what_was_in_them_is_done_again() {
 }
 
 #[test]
+fn a_container_deleted_under_a_leader_is_made_again_and_the_leader_leads_again() {
+    let ward = Ward::new("container9");
+    let coordinator = ward.stack.coordinator(&["--lease-duration-s", "15"]);
+    Ward::leads(&coordinator);
+    ward.sh("curl -fsS -X DELETE \"$BLOBS/$PREFIX-workflows?restype=container&$SAS\"");
+    coordinator.wait_for(PATIENCE, |line| line.contains("storage_was_missing"));
+    ward.stack
+        .submit("nightly", "tasks: [{name: a, cmd: 'true'}]");
+    let _worker = ward.stack.worker(&WORKER);
+    assert_eq!(ward.stack.watch("nightly"), Some(0));
+}
+
+#[test]
 fn garbage_on_a_poison_queue_is_looked_at_and_removed() {
     let ward = Ward::new("garbage9");
     let _coordinator = ward.stack.coordinator(&[]);

@@ -69,6 +69,7 @@ fn summary(record: IndexRecord) -> Summary {
     let mut counts = Counts::default();
     for state in TaskState::ALL {
         let n = record.counts.get(state.word()).copied().unwrap_or(0);
+        let n = n.min(record.total);
         counts.add(TaskWord::of(state), n);
     }
     Summary {

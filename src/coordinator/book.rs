@@ -161,7 +161,8 @@ impl Book {
             // The worker has read the request on the row before this leader did.
             self.cancel(env, outbox, *generation, pass);
         }
-        let delay = env.jitter(retry_delay_limit(self.runtime.task(task).failures + 1));
+        let failures = self.runtime.task(task).failures.saturating_add(1);
+        let delay = env.jitter(retry_delay_limit(failures));
         let retry = RetryAfter {
             now: env.wall(),
             delay,

@@ -1,5 +1,6 @@
 //! One coordinator process: waiting to lead, terms of leadership, and how they end (P11–P15).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::protocol::{
     try_to_lead,
 };
 use crate::record::{JournalAction, JournalRecord, JournalResult, Record};
-use crate::store::{Store, StoreError};
+use crate::store::{Kind, Store, StoreError};
 
 /// The shortest time between two notes of statistics in the sentinel.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(30);
@@ -55,7 +56,7 @@ fn holder(leader: &Leader) -> String {
     format!("`{name}` in epoch {}", leader.epoch)
 }
 
-/// Coordinates the workflows of a prefix until `stop` is set. Containers, tables and queues exist already.
+/// Coordinates the workflows of a prefix until `stop` is set. Containers, tables and queues exist already; those deleted later are made again.
 ///
 /// # Errors
 /// Why it ended before that.
@@ -169,6 +170,9 @@ async fn become_leader(
             Ok(Try::Held(leader)) => return Err(CoordinatorError::Held(leader)),
             Err(error) if config.standby || has_led => {
                 tracing::warn!(error = %error, "cannot_stand");
+                if matches!(&error, ReadError::Store(error) if error.kind == Kind::NoResource) {
+                    recreate(store, layout).await;
+                }
                 pauses.next(env, None)
             }
             Err(error) => return Err(error.into()),
@@ -180,6 +184,14 @@ async fn become_leader(
         }
     }
     Ok(None)
+}
+
+/// What was deleted is made again; what was in it is gone.
+async fn recreate(store: &Store, layout: &Layout) {
+    match layout.create(store).await {
+        Ok(()) => tracing::warn!("storage_was_missing"),
+        Err(error) => tracing::warn!(error = %error, "storage_not_made"),
+    }
 }
 
 /// One term; none when it ended because the process was told to stop.
@@ -247,7 +259,7 @@ async fn term(
 /// Logs the statistics now and then, and stores them in the sentinel.
 async fn report(ctx: &Context) {
     let mut stored_at = ctx.env.mono();
-    let mut logged = std::collections::BTreeMap::new();
+    let (mut logged, mut stored) = (BTreeMap::new(), BTreeMap::new());
     loop {
         tokio::select! {
             biased;
@@ -256,21 +268,20 @@ async fn report(ctx: &Context) {
             () = ctx.leadership.fence().closed().cancelled() => return,
         }
         let stats = ctx.stats.snapshot();
-        if stats == logged {
-            continue;
+        if stats != logged {
+            tracing::info!(stats = ?stats, "statistics");
+            logged.clone_from(&stats);
         }
-        tracing::info!(stats = ?stats, "statistics");
-        if ctx.env.mono().since(stored_at) >= STATISTICS_INTERVAL {
+        // Apart from the log: what came too soon after the last is stored later, also where nothing has changed since.
+        if stats != stored && ctx.env.mono().since(stored_at) >= STATISTICS_INTERVAL {
             stored_at = ctx.env.mono();
-            if let Err(error) = ctx
+            let storing = ctx
                 .leadership
-                .store_statistics(stats.clone(), &ctx.stopping)
-                .await
-            {
-                tracing::debug!(error = %error, "statistics_not_stored");
-                continue;
+                .store_statistics(stats.clone(), &ctx.stopping);
+            match storing.await {
+                Ok(()) => stored = stats,
+                Err(error) => tracing::debug!(error = %error, "statistics_not_stored"),
             }
         }
-        logged = stats;
     }
 }

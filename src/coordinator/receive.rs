@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::context::Context;
 use super::mail::Mail;
 use super::registry::Registry;
 use super::stats::Stats;
 use crate::env::{Mono, Pulse};
-use crate::protocol::{Delivery, Pauses, poison};
+use crate::protocol::{Delivery, Pauses, Settled, carry_out};
 use crate::record::{CompletionRecord, DecodeError, decode_message};
 use crate::store::{Kind, Message, StoreError};
 
@@ -24,8 +26,16 @@ const IDLE_SOON: Duration = Duration::from_millis(100);
 /// How long after news more of it is looked for often: tasks that end together rarely end at one moment.
 const SOON: Duration = Duration::from_secs(2);
 
+/// How many messages for no workflow are put away at once, and how many more wait for that.
+const ASIDE_AT_ONCE: usize = 8;
+
 /// Receives until the process stops or the fence closes.
 pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, pulse: &Pulse) {
+    let (aside, messages) = channel(ASIDE_AT_ONCE);
+    tokio::join!(take(ctx, registry, pulse, aside), put_away(ctx, messages));
+}
+
+async fn take(ctx: &Arc<Context>, registry: &Arc<Registry>, pulse: &Pulse, aside: Sender<Aside>) {
     let queue = ctx.layout.completions();
     let mut pauses = Pauses::from(ctx.config.idle_sleep.max(Duration::from_millis(100)));
     let mut failing = false;
@@ -63,7 +73,7 @@ pub(super) async fn receive(ctx: &Arc<Context>, registry: &Arc<Registry>, pulse:
                     Some((pause, true))
                 } else {
                     for message in messages {
-                        route(ctx, registry, message).await;
+                        route(ctx, registry, &aside, message);
                     }
                     idle = IDLE_FIRST;
                     news_at = ctx.env.mono();
@@ -150,8 +160,52 @@ fn note_received(ctx: &Context, registry: &Registry, to: Mono) {
     }
 }
 
+/// A message for no workflow.
+#[derive(Debug)]
+struct Aside {
+    message: Message,
+    /// Why it is garbage; none if it says nothing.
+    garbage: Option<DecodeError>,
+}
+
+/// Moves garbage to the poison queue and deletes what says nothing. Beside the loop: a queue that hangs holds up no completion, and no stop.
+/// What is not put away comes back by itself.
+async fn put_away(ctx: &Context, mut messages: Receiver<Aside>) {
+    let all = stream::poll_fn(|context| messages.poll_recv(context))
+        .for_each_concurrent(ASIDE_AT_ONCE, |aside| put_one_away(ctx, aside));
+    tokio::select! {
+        biased;
+        () = ctx.stopping.cancelled() => {}
+        () = all => {}
+    }
+}
+
+async fn put_one_away(ctx: &Context, Aside { message, garbage }: Aside) {
+    let id = message.receipt.message_id.clone();
+    let settled = match &garbage {
+        Some(_) => Settled::Poison(message.receipt, message.body),
+        None => Settled::Delete(message.receipt),
+    };
+    match (carry_out(&ctx.store, &ctx.layout, settled).await, garbage) {
+        (Ok(()), Some(why)) => {
+            Stats::count(&ctx.stats.poison_messages);
+            tracing::warn!(message_id = id, error = %why, "message_moved_to_poison");
+        }
+        (Ok(()), None) => {}
+        (Err(error), Some(_)) => {
+            tracing::warn!(message_id = id, error = %error, "message_not_moved");
+        }
+        (Err(error), None) => tracing::debug!(error = %error, "empty_message_not_deleted"),
+    }
+}
+
 /// Hands the entries of a message to the actors of their workflows.
-async fn route(ctx: &Arc<Context>, registry: &Arc<Registry>, message: Message) {
+fn route(ctx: &Arc<Context>, registry: &Arc<Registry>, aside: &Sender<Aside>, message: Message) {
+    let put_away = |message, garbage| {
+        if aside.try_send(Aside { message, garbage }).is_err() {
+            tracing::debug!("message_left");
+        }
+    };
     Stats::count(&ctx.stats.received_messages);
     let record: CompletionRecord = match decode_message(&message.body) {
         Ok(record) => record,
@@ -167,27 +221,13 @@ async fn route(ctx: &Arc<Context>, registry: &Arc<Registry>, message: Message) {
             return;
         }
         Err(error @ DecodeError::Nonsense { .. }) => {
-            Stats::count(&ctx.stats.poison_messages);
-            tracing::warn!(message_id = message.receipt.message_id, error = %error, "message_moved_to_poison");
-            let (from, to) = (ctx.layout.completions(), ctx.layout.completions_poison());
-            if let Err(error) = poison(&ctx.store, from, to, &message.receipt, &message.body).await
-            {
-                tracing::warn!(error = %error, "message_not_moved");
-            }
+            put_away(message, Some(error));
             return;
         }
     };
     let entries = record.results.len() + usize::from(record.control.is_some());
     if entries == 0 {
-        // Says nothing; deleting it is all that is left to do.
-        if let Err(error) = ctx
-            .store
-            .queues
-            .delete(ctx.layout.completions(), &message.receipt)
-            .await
-        {
-            tracing::debug!(error = %error, "empty_message_not_deleted");
-        }
+        put_away(message, None);
         return;
     }
     let mut deliveries = Delivery::split(message, entries).into_iter();

@@ -26,7 +26,8 @@ impl Runtime {
         let task = id.task;
         let cause = self.cause_of(task, &report.outcome);
         if let Outcome::Failed(failure) = &report.outcome {
-            self.tasks[task.at()].failures += 1;
+            let failures = &mut self.tasks[task.at()].failures;
+            *failures = failures.saturating_add(1);
             if cause == Cause::FailedForGood {
                 self.note_failure(task, failure);
             }

@@ -31,4 +31,4 @@ pub use policy::{Tally, Verdict, verdict};
 pub use retry::{RETRY_DELAY_MAX, retry_delay_limit};
 pub use runtime::{AttemptId, Cancel, Due, Parts, RetryAfter, Runtime, StopAfter, TaskRun};
 pub use status::{Counts, Status};
-pub use task::{Attempt, Cause, Generation, TRANSITIONS, TaskIx, TaskState};
+pub use task::{Attempt, Cause, Generation, NUMBER_MAX, TRANSITIONS, TaskIx, TaskState};

@@ -2,7 +2,20 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The largest number of an attempt or a generation that is read; more is damage, as with the counters of the stored forms.
+pub const NUMBER_MAX: u32 = 1 << 30;
+
+fn counted<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    let number = u32::deserialize(from)?;
+    if number > NUMBER_MAX {
+        let why = format!("{number} is no counter, they end at {NUMBER_MAX}");
+        return Err(D::Error::custom(why));
+    }
+    Ok(number)
+}
 
 /// The place of a task in its definition, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,7 +41,7 @@ impl TaskIx {
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Attempt(u32);
+pub struct Attempt(#[serde(deserialize_with = "counted")] u32);
 
 impl Attempt {
     /// No attempt was issued yet.
@@ -62,7 +75,7 @@ impl fmt::Display for Attempt {
 /// The number of a run of the workflow: 1, raised by each `workflow retry`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Generation(u32);
+pub struct Generation(#[serde(deserialize_with = "counted")] u32);
 
 impl Generation {
     /// The first.

@@ -146,7 +146,7 @@ pub async fn carry_out(store: &Store, layout: &Layout, settled: Settled) -> Resu
 ///
 /// # Errors
 /// The store's; the message then comes back by itself.
-pub async fn poison(
+async fn poison(
     store: &Store,
     from: &Queue,
     to: &Queue,

@@ -23,7 +23,7 @@ pub use claim::{
     write_claim,
 };
 pub use fence::{Fence, Loss};
-pub use inbox::{Delivery, Settled, carry_out, keep_poison, poison};
+pub use inbox::{Delivery, Settled, carry_out, keep_poison};
 pub use journal::{journal_day, note};
 pub use layout::{Execution, Layout, LayoutError};
 pub use leadership::{Candidate, Leader, Leadership, Try, break_lease, leader, try_to_lead};

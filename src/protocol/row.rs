@@ -31,7 +31,7 @@ fn field(value: Json) -> Value {
     match value {
         Json::String(text) => Value::Text(fitting(text)),
         Json::Bool(truth) => Value::Bool(truth),
-        Json::Number(number) => Value::Int(number.as_i64().expect("counters stay below 2^63")),
+        Json::Number(number) => Value::Int(number.as_i64().expect("counters end far below 2^63")),
         Json::Null | Json::Array(_) | Json::Object(_) => unreachable!("rows are flat"),
     }
 }

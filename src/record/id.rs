@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use uuid::Uuid;
 
 macro_rules! random_id {
@@ -41,12 +42,25 @@ random_id!(
     Token
 );
 
+/// The largest counter that a stored form may have; more is damage. It is far beyond what counting reaches, and far below the numbers that a
+/// fault is likely to leave (2^53 - 1, 2^63 - 1, 2^64 - 1): what counts on from one that was read neither ends at a limit nor leaves what nobody reads.
+pub const COUNTER_MAX: u64 = 1 << 48;
+
+pub(super) fn counted<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let number = u64::deserialize(from)?;
+    if number > COUNTER_MAX {
+        let why = format!("{number} is no counter, they end at {COUNTER_MAX}");
+        return Err(D::Error::custom(why));
+    }
+    Ok(number)
+}
+
 macro_rules! counter {
     ($(#[$doc:meta])* $type:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
         #[serde(transparent)]
-        pub struct $type(u64);
+        pub struct $type(#[serde(deserialize_with = "counted")] u64);
 
         impl $type {
             /// The value `number`.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Record;
-use super::id::{ControlSeq, Epoch, Revision, RunId};
+use super::id::{ControlSeq, Epoch, Revision, RunId, counted};
 use crate::definition::WorkflowId;
 use crate::engine::{Generation, Status};
 
@@ -32,6 +32,7 @@ pub struct IndexRecord {
     /// The first failure, as a sentence; empty while there is none (a merge cannot take a field away).
     pub reason: String,
     /// How many tasks it has.
+    #[serde(deserialize_with = "counted")]
     pub total: u64,
     /// How many tasks are in each state; states without tasks are left out. Stored as a JSON text, since rows are flat.
     #[serde(with = "json_text")]

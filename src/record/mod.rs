@@ -4,7 +4,8 @@
 //! 1. A newer schema is told apart from nonsense ([`DecodeError`]): it is left for who understands it, never half-read.
 //! 2. Unknown keys are refused: a record that says more than this code knows has a newer schema. Rows pass them over: they are
 //!    open to foreign tools.
-//! 3. Queue messages are base64 of JSON, so that no byte of a user's text can break the service's XML.
+//! 3. A counter beyond what counting reaches is nonsense: nothing that was read makes a count overflow or stand still.
+//! 4. Queue messages are base64 of JSON, so that no byte of a user's text can break the service's XML.
 
 mod claim;
 mod completion;
@@ -28,7 +29,7 @@ pub use claim::ClaimRecord;
 pub use completion::{CompletionRecord, CompletionResult};
 pub use control::{ControlAction, ControlRecord, ControlResult};
 pub use definition::DefinitionRecord;
-pub use id::{ControlSeq, Epoch, Revision, RunId, Stamp, Token};
+pub use id::{COUNTER_MAX, ControlSeq, Epoch, Revision, RunId, Stamp, Token};
 pub use index::IndexRecord;
 pub use journal::{JournalAction, JournalRecord, JournalResult};
 pub use key::KeyRecord;

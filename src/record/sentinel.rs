@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Record;
-use super::id::Epoch;
+use super::id::{Epoch, counted};
 
 /// The sentinel, schema 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,7 @@ pub struct SentinelRecord {
     /// When it became leader, by its own clock; for people.
     pub acquired_at: Timestamp,
     /// How long it had led when this was written, in seconds, by its own clock.
+    #[serde(deserialize_with = "counted")]
     pub led_for_s: u64,
     /// Its counters, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

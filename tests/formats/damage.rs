@@ -30,7 +30,7 @@ fn read_as_everything(json: &[u8]) {
 }
 
 /// All places in `value` that hold neither list nor object, as JSON pointers.
-fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
+pub(super) fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {

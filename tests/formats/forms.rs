@@ -1,9 +1,12 @@
 //! Each form is what its golden file says, byte for byte, and nothing else is taken for it.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use dagaz::engine::NUMBER_MAX;
 use dagaz::protocol::{fields_of, record_of};
+use dagaz::record::COUNTER_MAX;
 use dagaz::store::Value as Field;
 use serde_json::Value;
 
@@ -230,6 +233,48 @@ fn a_record_that_does_not_fit_its_definition_is_refused() {
         spoil(&mut record, beyond);
         assert!(!fits(&record), "{record:?}");
     }
+}
+
+/// Whether a record of some kind is read from it.
+fn is_read(json: &Value) -> bool {
+    let json = json.to_string();
+    let json = json.as_bytes();
+    StateRecord::decode(json).is_ok()
+        || decode::<TaskMessage>(json).is_ok()
+        || decode::<CompletionRecord>(json).is_ok()
+        || decode::<IndexRecord>(json).is_ok()
+        || decode::<SentinelRecord>(json).is_ok()
+        || decode::<ClaimRecord>(json).is_ok()
+        || decode::<KeyRecord>(json).is_ok()
+}
+
+#[test]
+fn a_counter_beyond_all_counting_is_refused_in_every_form() {
+    const LARGE: [&str; 5] = ["epoch", "revision", "control_seq", "total", "led_for_s"];
+    const SMALL: [&str; 4] = ["generation", "attempt_no", "cancel_requested", "stopping"];
+    let mut met = BTreeSet::new();
+    for golden in [
+        RUNTIME, MESSAGE, COMPLETION, CONTROL, INDEX, SENTINEL, CLAIM, KEY, TOMBSTONE,
+    ] {
+        let whole: Value = serde_json::from_str(golden).unwrap();
+        let mut places = Vec::new();
+        damage::leaves(&whole, "", &mut places);
+        for place in places {
+            let name = place.rsplit('/').next().unwrap();
+            let limit = match name {
+                _ if LARGE.contains(&name) => COUNTER_MAX,
+                _ if SMALL.contains(&name) => u64::from(NUMBER_MAX),
+                _ => continue,
+            };
+            met.insert(name.to_owned());
+            for (number, fits) in [(limit, true), (limit + 1, false), (u64::MAX, false)] {
+                let mut changed = whole.clone();
+                *changed.pointer_mut(&place).unwrap() = Value::from(number);
+                assert_eq!(is_read(&changed), fits, "{number} at {place}");
+            }
+        }
+    }
+    assert_eq!(met.len(), LARGE.len() + SMALL.len(), "{met:?}");
 }
 
 #[test]

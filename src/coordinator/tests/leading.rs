@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::env::Joined;
+use crate::protocol::leader;
 use crate::store::memory::manual::ManualClock;
 
 /// Its row is still open: the leader before, which may not know yet that it leads no more, could serve a retry or a purge of it.
@@ -330,6 +331,48 @@ async fn a_receive_loop_that_hangs_or_panics_leaves_the_lead_to_a_standby() {
             assert_eq!(ended, Some(Err(CoordinatorError::Stalled)));
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_stands_for_the_lead_makes_what_is_missing() {
+    let env = real::env();
+    let world = World::over(MemoryStore::open(env.clone()), env);
+    let (_task, _) = world.coordinator(Config {
+        standby: true,
+        ..World::config()
+    });
+    world
+        .until("a leader", async || {
+            let found = leader(&world.store, &world.layout).await.ok()??;
+            found.1.holder
+        })
+        .await;
+    world.worker("default", succeed());
+    let id = world.submit("w", DIAMOND).await;
+    assert_eq!(world.ended(&id).await.status, Status::Completed);
+}
+
+#[tokio::test]
+async fn statistics_that_came_too_soon_are_stored_later() {
+    let clock = ManualClock::still();
+    let env = Env {
+        entropy: real::env().entropy,
+        ..clock.env()
+    };
+    let world = World::over(MemoryStore::open(env.clone()), env);
+    world.layout.create(&world.store).await.expect("memory");
+    world.submit("w", DIAMOND).await;
+    let (_task, _) = world.coordinator(Config {
+        stats_interval: Duration::from_secs(20),
+        ..World::config()
+    });
+    // Nothing is counted between the two reports, of which the first comes too soon.
+    for _ in 0..45 {
+        step(&clock, Duration::from_secs(1)).await;
+    }
+    let found = leader(&world.store, &world.layout).await.expect("memory");
+    let statistics = found.expect("it leads").0.statistics;
+    assert_eq!(statistics.get("tasks_sent"), Some(&1), "{statistics:?}");
 }
 
 /// Moves time and lets everything that this wakes come to its next wait.

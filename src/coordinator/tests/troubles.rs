@@ -46,8 +46,38 @@ async fn garbage_goes_to_the_poison_queue_and_a_newer_message_stays() {
     }
     let id = world.submit("beside", DIAMOND).await;
     assert_eq!(world.ended(&id).await.status, Status::Completed);
+    world
+        .until("the newer one to be all that is left", async || {
+            (world.depth(world.layout.completions()).await == 1).then_some(())
+        })
+        .await;
     assert_eq!(world.depth(world.layout.completions_poison()).await, 2);
-    assert_eq!(world.depth(world.layout.completions()).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_that_cannot_be_moved_holds_up_no_completion_and_no_stop() {
+    let faults = Faults::script().hook(|op, path| {
+        let hangs = *op == Op::QueueSend && path.ends_with("completions-poison");
+        hangs.then_some(Fault::Hang(Duration::from_secs(86_400)))
+    });
+    let (world, injector) = World::with(faults).await;
+    for _ in 0..40 {
+        let (queues, completions) = (&world.store.queues, world.layout.completions());
+        let sent = queues.send(completions, "hello", Duration::ZERO).await;
+        sent.expect("memory");
+    }
+    let (task, ended) = world.coordinator(World::config());
+    world.worker("default", succeed());
+    let id = world.submit("beside", DIAMOND).await;
+    assert_eq!(world.ended(&id).await.status, Status::Completed);
+    assert_eq!(injector.happened(), 8, "a few at once");
+    world.stop.cancel();
+    let stopped = world.env.timeout(PATIENCE, task.join()).await;
+    stopped.expect("it waits for no garbage");
+    assert_eq!(ended.lock().unwrap().take(), Some(Ok(())));
+    assert_eq!(world.depth(world.layout.completions()).await, 40);
+    let sentinel = world.store.blobs.get(&world.layout.sentinel()).await;
+    assert!(!sentinel.expect("memory").expect("made").leased);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -297,6 +327,29 @@ async fn a_state_of_a_newer_schema_is_set_aside_and_others_go_on() {
         statistic(&world, task, "workflows_broken").await >= 1,
         "it was reported"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_beyond_all_counting_is_damage_of_one_workflow_and_no_way_into_the_others() {
+    let world = World::new().await;
+    let (task, ended) = world.coordinator(World::config());
+    let (id, held) = with_a_worker(&world, "counter").await;
+    rewrite(&world, &id, |state| {
+        (state.epoch, state.holder) = (Epoch::new(u64::MAX), "elsewhere/1".to_owned());
+    })
+    .await;
+    world.answer(&held, Outcome::Succeeded).await;
+    world.worker("default", succeed());
+    let fine = world.submit("fine", DIAMOND).await;
+    let state = world.ended(&fine).await;
+    assert_eq!((state.states.as_str(), state.epoch.number()), ("cccc", 1));
+    assert_eq!(ended.lock().unwrap().take(), None, "it leads still");
+    world
+        .until("the damaged one to be set aside", async || {
+            (world.depth(world.layout.completions()).await == 1).then_some(())
+        })
+        .await;
+    assert!(statistic(&world, task, "workflows_broken").await >= 1);
 }
 
 /// A workflow whose one task is with a worker, which is known; its message.
