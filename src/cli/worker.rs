@@ -59,9 +59,9 @@ pub(super) struct WorkerArgs {
         default_value_t = 60
     )]
     completion_send_max_attempts: u32,
-    /// Starts of one attempt before it fails for good
+    /// Starts of one attempt before it fails for good; at least 2, since what was delivered before counts as started before
     #[arg(long, env = "WORKFLOW_WORKER_MAX_DELIVERIES", value_name = "N", default_value_t = 5,
-        value_parser = clap::value_parser!(u32).range(1..))]
+        value_parser = clap::value_parser!(u32).range(2..))]
     max_deliveries: u32,
     /// Interruptions of one attempt before it fails
     #[arg(

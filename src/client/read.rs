@@ -8,7 +8,7 @@ use crate::client::{Client, ClientError, Result};
 use crate::definition::{TaskName, WorkflowId};
 use crate::engine::{AttemptReport, Outcome, Status, TaskIx, TaskState};
 use crate::protocol::{
-    FoundClaim, ReadError, found_claim, list_claims, read_definition, read_state,
+    FoundClaim, ReadError, list_claims, read_definition, read_state, readable_claim,
 };
 use crate::record::{
     ClaimRecord, DecodeError, DefinitionRecord, RuntimeRecord, StateRecord, TaskDetail,
@@ -110,10 +110,7 @@ impl Client {
                 Err(error) => return Err(error.into()),
             };
             // A row that cannot be read claims nothing.
-            let found = page
-                .items
-                .into_iter()
-                .filter_map(|row| found_claim(row).ok());
+            let found = page.items.into_iter().filter_map(readable_claim);
             let live = found.filter(FoundClaim::is_live).map(|claim| claim.record);
             let ours = live.filter(|claim| {
                 claim.run_id == runtime.run_id && claim.generation == runtime.generation

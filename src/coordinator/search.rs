@@ -13,7 +13,7 @@ use super::registry::Registry;
 use crate::definition::{QueueName, TaskName, WorkflowId};
 use crate::engine::Attempt;
 use crate::env::Mono;
-use crate::protocol::{FoundClaim, found_claim, list_claims};
+use crate::protocol::{FoundClaim, list_claims, readable_claim};
 use crate::store::{Kind, StoreError};
 
 /// Looks in the course of a threshold.
@@ -129,7 +129,7 @@ async fn claims_of(
             Err(error) => return Err(error),
         };
         let claims = page.items.into_iter();
-        let claims = claims.filter_map(|row| found_claim(row).ok());
+        let claims = claims.filter_map(readable_claim);
         let live = claims.filter(FoundClaim::is_live);
         held.extend(live.map(|claim| (claim.record.task, claim.record.attempt_no)));
         match page.next {

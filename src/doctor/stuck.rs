@@ -16,7 +16,7 @@ use super::Patient;
 use super::coordinator::ago;
 use crate::definition::{Definition, QueueName, TaskName, WorkflowId};
 use crate::engine::{Attempt, TaskState};
-use crate::protocol::{FoundClaim, found_claim, list_claims, read_runtime};
+use crate::protocol::{FoundClaim, list_claims, read_runtime, readable_claim};
 use crate::record::{ControlAction, RuntimeRecord, TaskDetail};
 use crate::store::{Blob, Kind, Queue, Result};
 
@@ -212,7 +212,7 @@ async fn claimed(patient: &Patient, id: &WorkflowId) -> Result<BTreeSet<TaskName
             Err(error) => return Err(error),
         };
         let claims = page.items.into_iter();
-        let claims = claims.filter_map(|row| found_claim(row).ok());
+        let claims = claims.filter_map(readable_claim);
         let live = claims.filter(FoundClaim::is_live);
         names.extend(live.map(|claim| claim.record.task));
         match page.next {

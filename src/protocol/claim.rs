@@ -3,14 +3,19 @@
 //! Invariants:
 //! 1. Whether a claim is live is told by the service's clock alone: the age of the row in the reply that shows it.
 //! 2. Each write names what it expects; who meets something else reads again and judges anew ([`judge`]).
+//! 3. A row that cannot be read holds nothing up for ever: who wants its place takes it for a claim of the same attempt ([`meet_claim`]),
+//!    and all others pass it over ([`readable_claim`]). One of a newer version is left to who understands it.
 
 use std::time::Duration;
+
+use tracing::warn;
+use uuid::Uuid;
 
 use crate::definition::{TaskName, WorkflowId};
 use crate::protocol::layout::Layout;
 use crate::protocol::read::ReadError;
 use crate::protocol::row::{fields_of, record_of};
-use crate::record::ClaimRecord;
+use crate::record::{ClaimRecord, DecodeError, Token};
 use crate::store::{Continuation, ETag, Expect, Kind, Page, Result, Row, Store};
 
 /// How much older than the visibility time-out a live claim may be: its refresh comes before the message's.
@@ -92,24 +97,37 @@ pub fn judge(found: &FoundClaim, mine: &ClaimRecord) -> Judged {
     }
 }
 
+/// How long ago a row was written. Negative where the service's clock went back: as good as new.
+fn age_of(row: &Row) -> Duration {
+    let age = row.read_at.duration_since(row.changed_at);
+    Duration::try_from(age).unwrap_or_default()
+}
+
 /// Understands a claim's row.
 ///
 /// # Errors
 /// [`ReadError::Decode`]
 pub fn found_claim(row: Row) -> std::result::Result<FoundClaim, ReadError> {
-    let age = row.read_at.duration_since(row.changed_at);
+    let age = age_of(&row);
     match record_of(&row.fields) {
         Ok(record) => Ok(FoundClaim {
             record,
             etag: row.etag,
-            // Negative where the service's clock went back: as good as new.
-            age: Duration::try_from(age).unwrap_or_default(),
+            age,
         }),
         Err(source) => Err(ReadError::Decode {
             place: format!("claim {}", row.key),
             source,
         }),
     }
+}
+
+/// Understands a claim's row, for who only looks: one that cannot be read claims nothing, which is warned of.
+#[must_use]
+pub fn readable_claim(row: Row) -> Option<FoundClaim> {
+    found_claim(row)
+        .inspect_err(|error| warn!(%error, "claim_passed_over"))
+        .ok()
 }
 
 /// Reads the claim on a task; none where there is none, nor a table of them.
@@ -122,14 +140,57 @@ pub async fn read_claim(
     id: &WorkflowId,
     task: &TaskName,
 ) -> std::result::Result<Option<FoundClaim>, ReadError> {
-    match store
-        .rows
-        .get(layout.claims(), &layout.claim(id, task))
-        .await
-    {
-        Ok(row) => row.map(found_claim).transpose(),
+    let row = read_row(store, layout, id, task).await?;
+    row.map(found_claim).transpose()
+}
+
+/// Reads the claim that stands where `mine` is to be written. A damaged one is somebody's, nobody knows whose: it is shown as a claim
+/// of the same attempt, started once, that is kept up as `mine` would be.
+///
+/// # Errors
+/// [`ReadError::Decode`]: a newer version wrote it; only that can tell whether it is live.
+pub async fn meet_claim(
+    store: &Store,
+    layout: &Layout,
+    mine: &ClaimRecord,
+) -> std::result::Result<Option<FoundClaim>, ReadError> {
+    let Some(row) = read_row(store, layout, &mine.workflow_id, &mine.task).await? else {
+        return Ok(None);
+    };
+    let (etag, age) = (row.etag.clone(), age_of(&row));
+    match found_claim(row) {
+        Err(ReadError::Decode {
+            place,
+            source: source @ DecodeError::Nonsense { .. },
+        }) => {
+            let record = ClaimRecord {
+                token: Token::new(Uuid::nil()),
+                worker: String::new(),
+                host: String::new(),
+                starts: 1,
+                interruptions: 0,
+                freed: false,
+                ..mine.clone()
+            };
+            let found = FoundClaim { record, etag, age };
+            let live_for_s = found.live_for().unwrap_or_default().as_secs();
+            warn!(place, error = %source, live_for_s, "claim_damaged");
+            Ok(Some(found))
+        }
+        found => found.map(Some),
+    }
+}
+
+async fn read_row(
+    store: &Store,
+    layout: &Layout,
+    id: &WorkflowId,
+    task: &TaskName,
+) -> Result<Option<Row>> {
+    let key = layout.claim(id, task);
+    match store.rows.get(layout.claims(), &key).await {
         Err(error) if error.kind == Kind::NoResource => Ok(None),
-        Err(error) => Err(error.into()),
+        row => row,
     }
 }
 

@@ -19,8 +19,8 @@ mod tests;
 
 pub use cell::{Cell, Swap};
 pub use claim::{
-    CLAIM_SLACK, FoundClaim, Judged, delete_claim, found_claim, judge, list_claims, read_claim,
-    write_claim,
+    CLAIM_SLACK, FoundClaim, Judged, delete_claim, found_claim, judge, list_claims, meet_claim,
+    read_claim, readable_claim, write_claim,
 };
 pub use fence::{Fence, Loss};
 pub use inbox::{Delivery, Settled, carry_out, keep_poison};

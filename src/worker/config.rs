@@ -8,6 +8,8 @@ use crate::env::real::{ProcessName, process_name};
 
 /// Time kept between the end of a stopped process and the end of its message's visibility.
 const SAFETY_MARGIN: Duration = Duration::from_secs(15);
+/// With fewer, what was delivered twice and never started would fail.
+const DELIVERIES_MIN: u32 = 2;
 
 /// The settings of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +26,8 @@ pub struct Config {
     pub cancel_poll_interval: Duration,
     /// `--completion-send-max-attempts`: tries to post a completion before its message is left to come back; 0 for ever.
     pub completion_send_max_attempts: u32,
-    /// `--max-deliveries`: starts of one attempt before it fails for good.
+    /// `--max-deliveries`: starts of one attempt before it fails for good. At least 2: a message that was delivered before counts as started
+    /// before, though nobody may have come to that.
     pub max_deliveries: u32,
     /// `--max-interruptions`: how often one attempt may be interrupted before it fails.
     pub max_interruptions: u32,
@@ -114,8 +117,9 @@ impl Config {
         if self.cancel_poll_interval.is_zero() {
             return refuse("--cancel-poll-interval-s", "must be above 0".to_owned());
         }
-        if self.max_deliveries == 0 {
-            return refuse("--max-deliveries", "must be at least 1".to_owned());
+        if self.max_deliveries < DELIVERIES_MIN {
+            let rule = format!("must be at least {DELIVERIES_MIN}");
+            return refuse("--max-deliveries", rule);
         }
         if self.max_idle_backoff.is_zero() || self.max_idle_backoff > PAUSE_MAX {
             let rule = format!("must be above 0 and at most {}", PAUSE_MAX.as_secs());
@@ -154,6 +158,18 @@ mod tests {
         assert!(refused(|config| config.slots = 0).contains("--slots"));
         let pause = |config: &mut Config| config.max_idle_backoff = Duration::from_secs(31);
         assert!(refused(pause).contains("at most 30"));
-        assert!(refused(|config| config.max_deliveries = 0).contains("--max-deliveries"));
+    }
+
+    #[test]
+    fn a_limit_of_starts_that_fails_what_never_started_is_refused() {
+        for few in [0, 1] {
+            let refused = refused(|config| config.max_deliveries = few);
+            assert!(refused.contains("`--max-deliveries` must be at least 2"));
+        }
+        let two = Config {
+            max_deliveries: 2,
+            ..Config::default()
+        };
+        two.validate().expect("legal");
     }
 }

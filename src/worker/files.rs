@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use tokio::io::AsyncReadExt;
 
 use super::executor::{OUTPUT_BYTES_MAX, Written};
@@ -16,6 +17,8 @@ use crate::record::Token;
 /// How often an output is looked for while too many files are open, and the pause between two looks.
 const READ_TRIES: u32 = 60;
 const READ_PAUSE: Duration = Duration::from_secs(1);
+/// How long an output may take to be read: a link may lead to what never ends, and the slot is another task's.
+const READ_MAX: Duration = Duration::from_secs(60);
 
 /// A private folder of one execution, removed when this is dropped.
 #[derive(Debug)]
@@ -45,7 +48,7 @@ impl Folder {
     pub(super) async fn written(&self, env: &Env) -> Written {
         let mut tried = 1;
         loop {
-            match read_bounded(&self.output()).await {
+            match in_time(env, read_bounded(&self.output())).await {
                 Ok(written) => return written,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Written::Nothing,
                 Err(error) if too_many_files(&error) && tried < READ_TRIES => {
@@ -63,16 +66,34 @@ fn too_many_files(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::EMFILE | Errno::ENFILE))
 }
 
+/// Gives up on a read that does not end; it goes on in a thread of its own, which nobody waits for.
+async fn in_time(
+    env: &Env,
+    read: impl Future<Output = io::Result<Written>>,
+) -> io::Result<Written> {
+    env.timeout(READ_MAX, read).await.unwrap_or_else(|_| {
+        let why = format!("it could not be read within {} s", READ_MAX.as_secs());
+        Ok(Written::Unreadable(why))
+    })
+}
+
 async fn read_bounded(path: &Path) -> io::Result<Written> {
-    // Looked at before it is opened: a command may have left a pipe there, which nobody will ever write to.
-    let metadata = tokio::fs::metadata(path).await?;
+    // A command may have left a pipe there, which nobody will ever write to, or a link to what has nothing to give yet: neither the
+    // opening nor, where the system can tell, the reading waits for it.
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let mut options = tokio::fs::OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)
+        .await?;
+    let metadata = file.metadata().await?;
     if !metadata.is_file() {
         return Ok(Written::Unreadable("it is not a file".to_owned()));
     }
     if metadata.len() > OUTPUT_BYTES_MAX {
         return Ok(Written::TooLarge(metadata.len()));
     }
-    let file = tokio::fs::File::open(path).await?;
     let mut bytes = Vec::new();
     let mut limited = file.take(OUTPUT_BYTES_MAX + 1);
     let read = limited.read_to_end(&mut bytes).await?;
@@ -90,5 +111,33 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // Left behind at worst: what a command did to the folder is not worth failing its attempt.
         std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::real;
+    use crate::store::memory::manual::ManualClock;
+
+    #[tokio::test]
+    async fn an_output_whose_read_does_not_end_is_unreadable_after_a_minute() {
+        let clock = ManualClock::still();
+        let env = clock.env();
+        let reading = in_time(&env, std::future::pending());
+        tokio::pin!(reading);
+        let advance = async {
+            for _ in 0..=READ_MAX.as_secs() {
+                real::env().sleep(Duration::from_millis(1)).await;
+                clock.advance(Duration::from_secs(1));
+            }
+            std::future::pending().await
+        };
+        let read = tokio::select! {
+            read = reading => read,
+            never = advance => never,
+        };
+        let why = Written::Unreadable("it could not be read within 60 s".to_owned());
+        assert_eq!(read.expect("no error of the system"), why);
     }
 }

@@ -392,14 +392,15 @@ impl Worker {
         }
     }
 
-    /// Tries a request a few times; what stays undone is tidied up by whoever meets it next.
+    /// Tries a request a few times, and once where the worker must go; what stays undone is tidied up by whoever meets it next.
     pub(super) async fn tidy<F>(&self, event: &'static str, request: impl Fn() -> F)
     where
         F: Future<Output = StoreResult<()>>,
     {
         for tried in 1.. {
             let Err(error) = request().await else { return };
-            if !error.is_transient() || tried >= TIDY_TRIES || self.stop.kill.is_cancelled() {
+            let must_go = self.evict.is_cancelled() || self.stop.kill.is_cancelled();
+            if !error.is_transient() || tried >= TIDY_TRIES || must_go {
                 warn!(event, %error, "left_undone");
                 return;
             }

@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::{Delivery, Worker, sleep_until};
 use crate::env::Mono;
 use crate::protocol::{
-    CLAIM_SLACK, Judged, ReadError, delete_claim, judge, read_claim, write_claim,
+    CLAIM_SLACK, Judged, ReadError, delete_claim, judge, meet_claim, write_claim,
 };
 use crate::record::ClaimRecord;
 use crate::store::{ETag, Expect, Kind, Receipt, StoreError};
@@ -288,7 +288,11 @@ impl<'a> Keeper<'a> {
             }
             // The reply of an earlier write may have been lost: look for the own token before giving up.
             let record = &mut held.record;
-            let found = read_claim(store, layout, &record.workflow_id, &record.task).await?;
+            let found = match meet_claim(store, layout, record).await {
+                // A newer version has or had the attempt, and only that can tell which: the message is left to it.
+                Err(ReadError::Decode { .. }) => return Err(BeatError::Lost),
+                found => found?,
+            };
             expect = match found {
                 Some(found) if found.record.token == record.token => {
                     // A new version that is fresh enough is the one whose reply was lost.

@@ -189,6 +189,7 @@ pub async fn run(
         biased;
         () = pull::pull(&worker) => {}
         () = worker.workflows.poll() => {}
+        never = pull::evict_in_time(&worker) => match never {},
     }
     let summary = worker
         .summary

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{BoxFuture, select_all};
+use futures::future::{BoxFuture, pending, select_all};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tracing::{error, info};
@@ -288,11 +288,17 @@ fn note(joined: Joined) {
     }
 }
 
-/// Lets running tasks end, for as long as they may, then has them stopped and given back.
+/// Ends the drain time, which counts from the word to stop: also while a receive is awaited, for as long as a request may take.
+pub(super) async fn evict_in_time(worker: &Worker) -> Infallible {
+    worker.stop.drain.cancelled().await;
+    worker.env.sleep(worker.config.drain_timeout).await;
+    worker.evict.cancel();
+    pending().await
+}
+
+/// Lets running tasks end, until they are stopped and given back at the end of the drain time.
 async fn drain(worker: &Worker, mut handlers: Handlers) {
-    let Worker {
-        env, stop, config, ..
-    } = worker;
+    let Worker { env, stop, .. } = worker;
     info!(running = handlers.len(), "draining");
     let all = async {
         while let Some(joined) = handlers.next().await {
@@ -300,14 +306,6 @@ async fn drain(worker: &Worker, mut handlers: Handlers) {
         }
     };
     tokio::pin!(all);
-    tokio::select! {
-        biased;
-        () = &mut all => return,
-        () = stop.kill.cancelled() => {}
-        () = env.sleep(config.drain_timeout) => {}
-        never = turn_on(worker) => match never {},
-    }
-    worker.evict.cancel();
     tokio::select! {
         biased;
         () = &mut all => return,

@@ -15,8 +15,8 @@ use super::{Delivery, Worker};
 use crate::definition::{TaskName, WorkflowId};
 use crate::engine::{Attempt, TaskIx, TaskState};
 use crate::protocol::{
-    FoundClaim, Judged, ReadError, delete_claim, judge, read_claim, read_definition, read_runtime,
-    write_claim,
+    FoundClaim, Judged, ReadError, delete_claim, judge, meet_claim, read_claim, read_definition,
+    read_runtime, write_claim,
 };
 use crate::record::{ClaimRecord, DecodeError, RunId, RuntimeRecord, TaskMessage};
 use crate::store::{ETag, Expect, Kind};
@@ -103,7 +103,7 @@ impl Worker {
             return Ok(Verdict::OldNews);
         };
         let is_cancelled = is_cancelled || current.is_cancelled;
-        let found = read_claim(&self.store, &self.layout, &task.workflow_id, &task.task).await?;
+        let found = meet_claim(&self.store, &self.layout, &record).await?;
         self.judge_claim(delivery, record, found, is_cancelled)
             .await
     }
@@ -164,8 +164,7 @@ impl Worker {
                 Ok(Verdict::GiveBack(LOOK_AGAIN_MIN))
             }
             Err(error) if error.kind == Kind::Ambiguous => {
-                let (id, task) = (&record.workflow_id, &record.task);
-                let found = read_claim(&self.store, &self.layout, id, task).await?;
+                let found = meet_claim(&self.store, &self.layout, &record).await?;
                 match found.filter(|found| found.record.token == record.token) {
                     Some(found) => Ok(Verdict::Start(record, Some(found.etag))),
                     // If it is written later, nobody has its token: it just runs out.

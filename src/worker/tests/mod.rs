@@ -414,6 +414,17 @@ impl Bench {
             .unwrap()
     }
 
+    /// Puts a row that is no claim of this version in the place of the claim on task `a`.
+    pub(super) async fn spoil_claim(&self, field: &str, value: i64) {
+        let key = self.layout.claim(&id(), &name("a"));
+        let rows = &self.store.rows;
+        let found = rows.get(self.layout.claims(), &key).await.unwrap();
+        let expect = found.map_or(Expect::Absent, |row| Expect::Version(row.etag));
+        let fields = Fields::from([(field.to_owned(), Value::Int(value))]);
+        let write = rows.write(self.layout.claims(), &key, &fields, &expect);
+        write.await.unwrap();
+    }
+
     /// Asserts that nothing of the attempts is left but what was posted.
     pub(super) async fn assert_tidy(&self) {
         assert_eq!(self.depth(&self.queue).await, 0);

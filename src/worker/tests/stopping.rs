@@ -1,7 +1,11 @@
 //! Cancels, drains and kills.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+
 use super::*;
 use crate::store::layers::Op;
+use crate::store::layers::fault::{Fault, Faults, Injector};
 use crate::store::layers::meter::{Count, Meter};
 
 /// Asserts that a task sent now is posted as cancelled and never starts.
@@ -286,4 +290,69 @@ async fn a_kill_returns_at_once_and_leaves_no_process() {
         .until(|| async { !std::path::Path::new(&format!("/proc/{}", pid.trim())).exists() })
         .await;
     assert_eq!(bench.posted().await, []);
+}
+
+/// A store whose requests of these kinds meet `fault` once the switch is on.
+fn store_that_fails(
+    bench: &Bench,
+    ops: &'static [Op],
+    fault: Fault,
+) -> (Store, Arc<Injector>, Arc<AtomicBool>) {
+    let switch = Arc::new(AtomicBool::new(false));
+    let is_on = switch.clone();
+    let faults = Faults::script()
+        .hook(move |op, _| (ops.contains(op) && is_on.load(SeqCst)).then_some(fault));
+    let (store, injector) = faults.wrap(bench.store.clone(), bench.env.clone());
+    (store, injector, switch)
+}
+
+#[tokio::test]
+async fn the_drain_time_counts_from_the_signal_also_while_a_receive_hangs() {
+    let bench = Bench::new().await;
+    let hang = Fault::Hang(Duration::from_secs(1000));
+    let (store, injector, hangs) = store_that_fails(&bench, &[Op::QueueReceive], hang);
+    bench.send_task("a", &bench.waiting()).await;
+    let config = Config {
+        slots: 2,
+        ..Config::default()
+    };
+    let running = bench.start_with(&store, config);
+    bench.until_started(1).await;
+    hangs.store(true, SeqCst);
+    bench
+        .until_later(|| async { injector.happened() == 1 })
+        .await;
+    running.stop.drain.cancel();
+    bench
+        .until_later(|| async {
+            bench
+                .claim("a")
+                .await
+                .is_some_and(|claim| claim.record.freed)
+        })
+        .await;
+    let since = bench.passed();
+    assert!(since < Duration::from_secs(500), "{since:?}");
+    bench.until_later(|| async { running.is_over() }).await;
+    assert_eq!(running.over().await.interrupted, 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_must_go_tries_its_last_requests_once() {
+    let bench = Bench::new().await;
+    let last = &[Op::RowWrite, Op::QueueExtend];
+    let (store, injector, fails) = store_that_fails(&bench, last, Fault::RequestLost);
+    bench.send_task("a", &bench.waiting()).await;
+    let config = Config {
+        drain_timeout: Duration::ZERO,
+        ..Config::default()
+    };
+    let running = bench.start_with(&store, config);
+    bench.until_started(1).await;
+    fails.store(true, SeqCst);
+    running.stop.drain.cancel();
+    // No time passes on its clock: there is none to wait for a next try.
+    bench.until(|| async { running.is_over() }).await;
+    assert_eq!(running.over().await.interrupted, 1);
+    assert_eq!(injector.happened(), 2);
 }

@@ -299,3 +299,75 @@ async fn the_claim_of_an_earlier_attempt_stands_in_nobodys_way() {
     bench.finish_one(running).await;
     bench.assert_tidy().await;
 }
+
+#[tokio::test]
+async fn a_damaged_claim_is_waited_out_and_taken_over_as_one_start() {
+    let bench = Bench::new().await;
+    bench.spoil_claim("junk", 1).await;
+    sent_and_taken(&bench, &bench.waiting()).await;
+    let running = bench.start();
+    bench.until_later(|| async { bench.starts() == 1 }).await;
+    let since = bench.passed();
+    assert!(
+        since >= Duration::from_secs(65),
+        "taken while it could be live: {since:?}"
+    );
+    assert!(since < Duration::from_secs(90), "{since:?}");
+    let claim = bench.claim("a").await.expect("written before the start");
+    assert_eq!(claim.record.starts, 2);
+    bench.finish_one(running).await;
+    bench.assert_tidy().await;
+}
+
+#[tokio::test]
+async fn an_old_damaged_claim_is_taken_over_by_the_first_heartbeat_and_a_young_one_stops_the_task()
+{
+    for (age, starts) in [(66, 1), (0, 2)] {
+        let bench = Bench::new().await;
+        bench.spoil_claim("junk", 1).await;
+        bench.clock.advance(Duration::from_secs(age));
+        bench.send_task("a", &bench.waiting()).await;
+        let running = bench.start();
+        bench
+            .until_later(|| async {
+                let key = bench.layout.claim(&id(), &name("a"));
+                let row = bench.store.rows.get(bench.layout.claims(), &key).await;
+                let fields = row.unwrap().expect("never removed").fields;
+                bench.starts() == starts && fields.get("starts") == Some(&Value::Int(2))
+            })
+            .await;
+        bench.go();
+        bench.until_posted(1).await;
+        assert_eq!(running.drained().await.left, starts as u64 - 1);
+        bench.assert_tidy().await;
+    }
+}
+
+#[tokio::test]
+async fn a_claim_of_a_newer_version_is_left_alone_and_its_message_given_back() {
+    let bench = Bench::new().await;
+    bench.spoil_claim("schema", 2).await;
+    bench.send_task("a", &bench.waiting()).await;
+    let running = bench.start();
+    bench
+        .send_task("b", &format!("touch {}", bench.file("b").display()))
+        .await;
+    // It was started before it could know, is stopped at the first heartbeat, and comes back as a suspect.
+    bench
+        .until_later(|| async { bench.file("b").exists() })
+        .await;
+    assert!(bench.passed() < Duration::from_secs(20), "the slot is free");
+    let later = bench.env.mono().plus(Duration::from_secs(300));
+    bench
+        .until_later(|| async { bench.env.mono() >= later })
+        .await;
+    assert_eq!(bench.starts(), 1);
+    bench.go();
+    let summary = running.drained().await;
+    assert_eq!((summary.left, summary.succeeded), (1, 1));
+    assert!(summary.given_back > 0);
+    let key = bench.layout.claim(&id(), &name("a"));
+    let row = bench.store.rows.get(bench.layout.claims(), &key).await;
+    let fields = row.unwrap().expect("left alone").fields;
+    assert_eq!(fields, Fields::from([("schema".to_owned(), Value::Int(2))]));
+}
