@@ -186,6 +186,27 @@ fn a_run_of_which_nobody_reads_goes_on_and_tells_how_it_ended() {
 }
 
 #[test]
+fn a_temporary_folder_that_cannot_be_used_is_told_at_the_start() {
+    let folder = Folder::new();
+    for args in [&["run", &folder.file("good.yaml")][..], &["worker"]] {
+        let output = command(args)
+            .env("TMPDIR", folder.file("nowhere"))
+            .env(
+                "AZURE_STORAGE_CONNECTION_STRING",
+                "UseDevelopmentStorage=true",
+            )
+            .output()
+            .unwrap();
+        assert_eq!(code(&output), 2, "{output:?}");
+        let told = text(&output.stderr);
+        assert!(
+            told.contains("nowhere") && told.contains("TMPDIR"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn validate_shows_all_problems_of_a_file_in_one_pass() {
     let folder = Folder::new();
     let invalid = folder.file("invalid.yaml");

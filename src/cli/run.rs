@@ -9,9 +9,11 @@ use super::print::{clean, note};
 use super::progress::{Progress, Shown};
 use super::signals::Interrupts;
 use super::watch::exit_of;
+use super::worker::check;
 use super::{Context, Outcome, definition};
 use crate::definition::WorkflowId;
 use crate::local::{self, LocalError, Options};
+use crate::worker::ProcessExecutor;
 
 /// Lines of a failed task's log that are shown.
 const LOG_LINES_SHOWN: usize = 20;
@@ -36,6 +38,7 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Outcome {
     let definition = definition::read_all(context, &files)?.pop();
     let (_, definition) =
         definition.ok_or_else(|| CliError::internal("one file gives one definition"))?;
+    check(&ProcessExecutor::new(context.env.clone(), &[])).await?;
     let interrupts = Interrupts::listen(&context.env)?;
     let options = Options {
         id: args.id,

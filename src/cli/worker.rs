@@ -130,6 +130,14 @@ struct SummaryJson {
     interrupted: u64,
 }
 
+/// Says at once, and not at the first task, that none can run here.
+pub(super) async fn check(executor: &ProcessExecutor) -> Result<(), CliError> {
+    executor.check().await.map_err(|why| {
+        CliError::usage(format!("tasks need a temporary folder: {why}"))
+            .help("point `TMPDIR` to a folder that can be written")
+    })
+}
+
 /// Works until a signal, or until it was idle for long: the first signal ends it in order, the second at once.
 pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
     let listen = args.listen;
@@ -137,6 +145,8 @@ pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
     config
         .validate()
         .map_err(|error| CliError::usage(error.to_string()).help("see `workflow worker --help`"))?;
+    let executor = Arc::new(ProcessExecutor::new(context.env.clone(), &config.pass_env));
+    check(&executor).await?;
     let Opened {
         store,
         layout,
@@ -155,7 +165,6 @@ pub(super) async fn worker(context: &mut Context, args: WorkerArgs) -> Outcome {
         stopping: interrupts.first.clone(),
     };
     probe.listen(listen).await?;
-    let executor = Arc::new(ProcessExecutor::new(context.env.clone(), &config.pass_env));
     let stop = Stop {
         drain: interrupts.first.clone(),
         kill: interrupts.second.clone(),

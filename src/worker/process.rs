@@ -32,6 +32,7 @@ use super::files::Folder;
 use super::sleep_until;
 use crate::definition;
 use crate::env::{Env, real};
+use crate::record::Token;
 
 /// How long output is still read when the process has ended.
 const PIPE_LINGER: Duration = Duration::from_secs(1);
@@ -52,6 +53,18 @@ impl ProcessExecutor {
     #[must_use]
     pub fn new(env: Env, pass_env: &[String]) -> Self {
         Self::with(env, environment::passed_on(real::vars(), pass_env))
+    }
+
+    /// Checks that commands can have their temporary folders; the error names where.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn check(&self) -> Result<(), String> {
+        let token = Token::new(self.env.uuid());
+        let tried = Folder::create(&self.temp, token, b"{}").await;
+        tried
+            .map(drop)
+            .map_err(|error| format!("{}: {error}", self.temp.display()))
     }
 
     pub(super) fn with(env: Env, vars: BTreeMap<OsString, OsString>) -> Self {
@@ -105,7 +118,9 @@ impl ProcessExecutor {
     async fn start(&self, job: &Job) -> Result<(Folder, Child), End> {
         let folder = Folder::create(&self.temp, job.token, &job.inputs)
             .await
-            .map_err(|error| no_start("its temporary folder could not be made", &error))?;
+            .map_err(|error| {
+                End::NoRoom(format!("its temporary folder could not be made: {error}"))
+            })?;
         let child = self.command(job, &folder)?.spawn().map_err(|error| {
             match (&job.command, error.kind()) {
                 (definition::Command::Exec(words), io::ErrorKind::NotFound) => {

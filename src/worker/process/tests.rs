@@ -313,6 +313,18 @@ async fn a_flood_of_output_is_cut_in_bounded_memory() {
 }
 
 #[tokio::test]
+async fn a_temporary_folder_that_cannot_be_made_is_no_fault_of_the_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let executor = ProcessExecutor {
+        temp: folder.path().join("nowhere"),
+        ..ProcessExecutor::new(real::env(), &[])
+    };
+    assert!(executor.check().await.unwrap_err().contains("nowhere"));
+    let done = executor.run(&shell("true"), &signals()).await;
+    assert!(matches!(done.end, End::NoRoom(_)), "{done:?}");
+}
+
+#[tokio::test]
 async fn an_output_that_has_nothing_to_give_yet_is_not_waited_for() {
     // As a link to `/proc/kmsg`, which looks like a file and blocks who reads it.
     for command in [
@@ -322,9 +334,10 @@ async fn an_output_that_has_nothing_to_give_yet_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let mut job = shell(command);
         job.cwd = Some(folder.path().display().to_string());
-        let done = real::env().timeout(Duration::from_secs(20), run(&job));
+        let env = real::env();
+        let done = env.timeout(Duration::from_secs(20), run(&job)).await;
         assert_eq!(
-            done.await.expect("nothing is waited for").written,
+            done.expect("nothing is waited for").written,
             Written::Unreadable("it is not a file".to_owned())
         );
     }
