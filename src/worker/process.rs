@@ -55,16 +55,16 @@ impl ProcessExecutor {
         Self::with(env, environment::passed_on(real::vars(), pass_env))
     }
 
-    /// Checks that commands can have their temporary folders; the error names where.
+    /// Checks that commands can have their temporary folders. What may pass by itself, as a full disk, is waited out at each start.
     ///
     /// # Errors
-    /// The system's.
+    /// Where it is, and what the system says.
     pub async fn check(&self) -> Result<(), String> {
         let token = Token::new(self.env.uuid());
-        let tried = Folder::create(&self.temp, token, b"{}").await;
-        tried
-            .map(drop)
-            .map_err(|error| format!("{}: {error}", self.temp.display()))
+        match Folder::create(&self.temp, token, b"{}").await {
+            Err(error) if !is_lack(&error) => Err(format!("{}: {error}", self.temp.display())),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     pub(super) fn with(env: Env, vars: BTreeMap<OsString, OsString>) -> Self {
@@ -249,8 +249,8 @@ fn lock(capture: &Mutex<Capture>) -> MutexGuard<'_, Capture> {
         .expect("nothing panics while it holds the capture")
 }
 
-/// What a failed start means: a lack of this machine, or a fault of the job.
-fn no_start(what: &str, error: &io::Error) -> End {
+/// Whether this machine lacks something for now.
+fn is_lack(error: &io::Error) -> bool {
     let lacks = [
         Errno::EMFILE,
         Errno::ENFILE,
@@ -259,13 +259,17 @@ fn no_start(what: &str, error: &io::Error) -> End {
         Errno::ENOSPC,
         Errno::EDQUOT,
     ];
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    errno.is_some_and(|errno| lacks.contains(&errno))
+}
+
+/// What a failed start means: a lack of this machine, or a fault of the job.
+fn no_start(what: &str, error: &io::Error) -> End {
     let text = match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::E2BIG) => format!(
             "{what}: the argument list is too long (arguments and environment together, or one of them alone)"
         ),
-        Some(errno) if lacks.contains(&errno) => {
-            return End::NoRoom(format!("{what}: {error}"));
-        }
+        _ if is_lack(error) => return End::NoRoom(format!("{what}: {error}")),
         _ => format!("{what}: {error}"),
     };
     End::Refused(text)
