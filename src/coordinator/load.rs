@@ -106,8 +106,9 @@ impl Actor {
         let foreign =
             record.epoch != self.ctx.epoch() || record.holder != self.ctx.leadership.holder();
         let is_final = runtime.status().is_final();
-        if foreign {
-            // Also what is final: its earlier leader must not reopen it behind the back of this one, which finishes its row.
+        if foreign || self.cell.is_in_doubt() {
+            // Also what is final: a write of its earlier leader, or one of this whose outcome is not known, must not reopen or purge it
+            // behind the back of who finishes its row. Both are refused once this version is replaced.
             pass.changed = true;
         }
         if foreign && !is_final {

@@ -4,10 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
 
-use super::leading::step;
 use super::*;
 use crate::env::Spawner;
-use crate::store::memory::manual::ManualClock;
 
 /// Counts the actors of workflows that live.
 #[derive(Debug)]
@@ -222,42 +220,5 @@ async fn a_queue_that_hangs_holds_up_no_workflow_that_sends_to_another() {
         .submit("free", "tasks: [{name: a, cmd: 'true'}]")
         .await;
     assert_eq!(world.ended(&id).await.status, Status::Completed);
-    assert_eq!(asked.load(Ordering::SeqCst), 32);
-}
-
-#[tokio::test]
-async fn a_stop_waits_for_what_is_on_its_way_to_a_queue_that_hangs_and_for_no_more() {
-    let clock = ManualClock::still();
-    let env = Env {
-        entropy: real::env().entropy,
-        ..clock.env()
-    };
-    let asked = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&asked);
-    let faults = Faults::script().hook(move |op, _| {
-        (*op == Op::QueueSend).then(|| {
-            seen.fetch_add(1, Ordering::SeqCst);
-            Fault::Hang(Duration::from_secs(10))
-        })
-    });
-    let plain = MemoryStore::open(env.clone());
-    let world = World::over(plain.clone(), env.clone());
-    world.layout.create(&plain).await.expect("memory");
-    let (store, _) = faults.wrap(plain, env);
-    let yaml = "tasks: [{name: a, cmd: 'true'}, {name: b, cmd: 'true'}]";
-    for n in 0..30 {
-        world.submit(&format!("w{n}"), yaml).await;
-    }
-    let (task, ended) = world.coordinator_over(&store, World::config());
-    for _ in 0..50 {
-        step(&clock, Duration::from_millis(10)).await;
-    }
-    assert_eq!(asked.load(Ordering::SeqCst), 32);
-    world.stop.cancel();
-    for _ in 0..11 {
-        step(&clock, Duration::from_secs(1)).await;
-    }
-    assert!(ended.lock().unwrap().is_some(), "it has ended");
-    task.join().await;
     assert_eq!(asked.load(Ordering::SeqCst), 32);
 }

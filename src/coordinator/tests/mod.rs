@@ -1,11 +1,13 @@
 //! The coordinator over the memory store, with a worker of a few lines that answers by a script.
 
+mod doubt;
 mod dying;
 mod leading;
 mod lost;
 mod many;
 mod purging;
 mod running;
+mod still;
 mod stopping;
 mod troubles;
 

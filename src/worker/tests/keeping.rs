@@ -274,13 +274,8 @@ async fn a_task_whose_claim_was_removed_as_old_news_is_stopped_and_posts_nothing
     delete_claim(&bench.store, &bench.layout, &id(), &name("a"), &etag)
         .await
         .unwrap();
-    bench
-        .send_task("b", &format!("touch {}", bench.file("b").display()))
-        .await;
     // The one slot is free again only when the first task was stopped.
-    bench
-        .until_later(|| async { bench.file("b").exists() })
-        .await;
+    bench.until_a_slot_is_free().await;
     bench.go();
     let results = bench.results(running, 1).await;
     assert_eq!(results.len(), 1);

@@ -361,6 +361,14 @@ impl Bench {
             .await;
     }
 
+    /// Sends task `b` and waits until it has run, which takes a free slot.
+    pub(super) async fn until_a_slot_is_free(&self) {
+        let ran = self.file("b");
+        self.send_task("b", &format!("touch {}", ran.display()))
+            .await;
+        self.until_later(|| async { ran.exists() }).await;
+    }
+
     /// How long its clock has run.
     pub(super) fn passed(&self) -> Duration {
         self.env.mono().since(Mono::new(Duration::ZERO))
