@@ -24,7 +24,7 @@ const GIVE_BACK_MAX: Duration = Duration::from_secs(60);
 /// How long a slot rests after a start for which this machine had no room.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 /// How often the last requests of a message are tried: what they leave undone, others tidy up.
-const TIDY_TRIES: u32 = 3;
+const TIDY_TRIES: u32 = 6;
 /// The pause between those tries, and the first between tries to judge a message.
 const TIDY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -392,11 +392,13 @@ impl Worker {
         }
     }
 
-    /// Tries a request a few times, and once where the worker must go; what stays undone is tidied up by whoever meets it next.
+    /// Tries a request a few times, with growing pauses: a message that was not removed comes back, and may be there before the state tells
+    /// that it is old. Once where the worker must go; what stays undone is tidied up by whoever meets it next.
     pub(super) async fn tidy<F>(&self, event: &'static str, request: impl Fn() -> F)
     where
         F: Future<Output = StoreResult<()>>,
     {
+        let mut pauses = Pauses::from(TIDY_PAUSE);
         for tried in 1.. {
             let Err(error) = request().await else { return };
             let must_go = self.evict.is_cancelled() || self.stop.kill.is_cancelled();
@@ -404,7 +406,12 @@ impl Worker {
                 warn!(event, %error, "left_undone");
                 return;
             }
-            self.env.sleep(TIDY_PAUSE).await;
+            tokio::select! {
+                biased;
+                () = self.stop.kill.cancelled() => {}
+                () = self.evict.cancelled() => {}
+                () = self.env.sleep(pauses.next(&self.env, error.retry_after)) => {}
+            }
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::engine::FailureKind;
+use crate::store::layers::Op;
+use crate::store::layers::fault::{Fault, Faults};
 
 #[tokio::test]
 async fn an_attempt_that_succeeds_is_posted_and_leaves_nothing() {
@@ -171,4 +173,25 @@ async fn a_worker_with_nothing_to_do_ends_at_its_idle_time_out() {
     bench.until_later(|| async { running.is_over() }).await;
     assert_eq!(running.over().await.succeeded, 1);
     assert!(bench.env.wall() >= Timestamp::UNIX_EPOCH + Duration::from_secs(30));
+}
+
+/// Else it comes back, perhaps before the state tells that it is old.
+#[tokio::test]
+async fn a_message_whose_removal_is_throttled_is_removed_all_the_same() {
+    let bench = Bench::new().await;
+    let busy = Fault::Throttled(Some(Duration::from_secs(1)));
+    let faults = (1..6).fold(Faults::script(), |faults, nth| {
+        faults.on(Op::QueueDelete, nth, busy)
+    });
+    let (store, injector) = faults.wrap(bench.store.clone(), bench.env.clone());
+    bench.send_task("a", "true").await;
+    let running = bench.start_with(&store, Config::default());
+    bench
+        .until_later(|| async { injector.happened() == 5 })
+        .await;
+    running.stop.drain.cancel();
+    bench.until_later(|| async { running.is_over() }).await;
+    assert_eq!(running.over().await.succeeded, 1);
+    assert_eq!(bench.posted().await.len(), 1);
+    bench.assert_tidy().await;
 }
