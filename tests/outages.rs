@@ -194,7 +194,9 @@ fn a_run_under_throttling_of_a_third_of_all_requests_ends_right_and_spins_nowher
     let began = now();
     let leader = stack.start_via(of_leader, &COORDINATOR);
     leads(&leader);
-    let _worker = stack.start_via(of_worker, &[&WORKER[..], &["--slots", "8"]].concat());
+    // Messages stay hidden for long: one that could not be removed comes back only when the state tells that it is old.
+    let worker = ["worker", "--slots", "8", "--max-idle-backoff-s", "1"];
+    let _worker = stack.start_via(of_worker, &worker);
     let tasks: Vec<_> = (0..20)
         .map(|n| {
             let parents = if n < 5 {
