@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{AttemptKey, Inside, Oracle, Sent, standing};
+use super::{AttemptKey, Inside, Oracle, RowPlace, Sent, standing};
 use crate::definition::WorkflowId;
 use crate::engine::{Outcome, Output};
 use crate::record::{ClaimRecord, CompletionResult, RunId, TaskMessage};
@@ -18,6 +18,8 @@ const START_AFTER_FLAG_MAX: Duration = Duration::from_secs(75);
 pub(super) const ROW_KNOWN_AFTER: Duration = Duration::from_secs(40);
 /// Whoever posts has renewed its claim within an interval (20 s) and the time-out of a request before.
 const POST_AFTER_BEAT_MAX: Duration = Duration::from_secs(35);
+/// A claim is there with the first heartbeat, which comes after 5 s at most.
+const SEEN_AFTER: Duration = Duration::from_secs(8);
 /// A key is looked up just before a start.
 const KEY_KNOWN_AFTER: Duration = Duration::from_secs(5);
 
@@ -160,6 +162,7 @@ impl Oracle {
         };
         let token = job.token.to_string();
         let mut wrong = Vec::new();
+        let places = inside.row_places.get(&key.0).cloned().unwrap_or_default();
         let executions = &mut inside.executions;
         executions.started.insert(token.clone(), now);
         if let Some(slot) = slot {
@@ -175,8 +178,18 @@ impl Oracle {
         executions.tokens.insert(token.clone(), key);
         wrong.extend(Self::wrong_start(executions, by, &key, &token));
         let running = executions.running.entry(key).or_default();
+        // A row may still be known as it was before it changed hands: a copy of the earlier leader then starts unchecked, and until its
+        // first heartbeat nothing tells so to who checks the copy of the later one (P18).
+        let began = running
+            .last()
+            .and_then(|token| executions.started.get(token));
+        let is_unseen = began.is_some_and(|began| {
+            let changed =
+                |pair: &[RowPlace]| pair[0].2 < pair[1].2 && *began < pair[1].0 + ROW_KNOWN_AFTER;
+            now < *began + SEEN_AFTER && places.windows(2).any(changed)
+        });
         running.push(token);
-        if running.len() > 1 && self.swarm.forbids_overlap() {
+        if running.len() > 1 && self.swarm.forbids_overlap() && !is_unseen {
             wrong.push("runs twice at once");
         }
         let starts = executions.starts.entry(key).or_default();

@@ -48,6 +48,9 @@ pub(super) struct Sent {
     pub(super) is_answered: bool,
 }
 
+/// What a row has shown, and since when.
+type RowPlace = (Duration, Generation, Epoch);
+
 /// One attempt of one task.
 type AttemptKey = (RunId, TaskIx, Attempt);
 
@@ -82,7 +85,7 @@ struct Inside {
     leads: Option<ProcessId>,
     rows: BTreeMap<RowKey, IndexRecord>,
     /// Generations and epochs that rows have shown, and since when.
-    row_places: BTreeMap<RunId, Vec<(Duration, Generation, Epoch)>>,
+    row_places: BTreeMap<RunId, Vec<RowPlace>>,
     executions: Executions,
     /// Attempts that were sent without the mark `again`.
     unmarked: BTreeSet<AttemptKey>,
