@@ -104,6 +104,8 @@ pub struct Listed {
     pub name: String,
     /// Its version.
     pub etag: ETag,
+    /// Service time of its last change, perhaps in whole seconds.
+    pub changed_at: Timestamp,
 }
 
 /// One page of a listing.

@@ -2,6 +2,7 @@
 
 mod doubt;
 mod dying;
+mod late;
 mod leading;
 mod lost;
 mod many;

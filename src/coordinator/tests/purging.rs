@@ -16,7 +16,7 @@ use crate::store::memory::MemoryStore;
 
 impl World {
     /// Runs a workflow to its end and puts beside it what workers leave: outputs, logs, a claim. A neighbour has the same.
-    async fn ended_with_all(&self) -> (WorkflowId, RuntimeRecord) {
+    pub(super) async fn ended_with_all(&self) -> (WorkflowId, RuntimeRecord) {
         self.worker("default", succeed());
         let neighbour = self.submit("w1", DIAMOND).await;
         let id = self.submit("w", DIAMOND).await;
@@ -91,7 +91,7 @@ impl World {
     }
 
     /// Waits until nothing but the tombstone is left.
-    async fn purged(&self, id: &WorkflowId) -> TombstoneRecord {
+    pub(super) async fn purged(&self, id: &WorkflowId) -> TombstoneRecord {
         self.until("the end of the purge", async || {
             (self.left(id).await == [0; 5]).then_some(())
         })
@@ -131,7 +131,7 @@ impl World {
     }
 }
 
-fn config(holder: &str) -> Config {
+pub(super) fn config(holder: &str) -> Config {
     Config {
         holder: holder.to_owned(),
         break_lease: true,
@@ -160,25 +160,6 @@ async fn a_retry_that_a_purge_was_faster_than_is_refused_in_the_journal() {
     let entry = entry.await;
     assert_eq!(entry.result, JournalResult::Refused);
     assert_eq!(entry.detail.as_deref(), Some("it was purged meanwhile"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_row_written_after_the_end_of_its_purge_is_removed() {
-    let world = World::new().await;
-    let (first, _) = world.coordinator(config("one/1"));
-    let (id, _) = world.ended_with_all().await;
-    let row = read_row(&world.store, &world.layout, &id).await;
-    let fields = row.expect("memory").expect("final").row.fields;
-    world.ask(&id, ControlAction::Purge).await;
-    world.purged(&id).await;
-    first.abort();
-    let key = world.layout.done_row(&id);
-    let rows = &world.store.rows;
-    rows.write(world.layout.index(), &key, &fields, &Expect::Absent)
-        .await
-        .expect("a late write");
-    let (_second, _) = world.coordinator(config("two/1"));
-    world.purged(&id).await;
 }
 
 /// A leader that lost its lease a moment ago remembers a run that has been purged since; what it acknowledges is gone for its successor.

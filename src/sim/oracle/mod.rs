@@ -247,11 +247,15 @@ impl Oracle {
         row.is_some_and(|row| inside.purged.contains_key(&row.run_id))
     }
 
-    /// Whether there is a definition and no row.
+    /// Whether there is a definition and no row of its run.
     pub(super) fn is_orphan(&self, id: &WorkflowId) -> bool {
         let inside = hold(&self.inside);
         let rows = [self.layout.open_row(id), self.layout.done_row(id)];
-        inside.defined.contains_key(id) && !rows.iter().any(|key| inside.rows.contains_key(key))
+        let of_run = |run| {
+            let mut shown = rows.iter().filter_map(|key| inside.rows.get(key));
+            shown.any(|row| row.run_id == run)
+        };
+        inside.defined.get(id).is_some_and(|run| !of_run(*run))
     }
 
     /// Whether a definition is stored.

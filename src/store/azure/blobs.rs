@@ -21,6 +21,7 @@ use futures::StreamExt;
 use super::call::{Call, Caller};
 use super::timestamp;
 use super::transport::Reply;
+use crate::env::Timestamp;
 use crate::store::{
     Blob, BlobPath, Blobs, Container, Continuation, ETag, Expect, Kind, LEASE_SECS, LeaseId,
     Listed, Page, Result,
@@ -49,13 +50,19 @@ impl AzureBlobs {
 }
 
 /// The service leaves out the quotes of versions in listings, the emulator does not.
-fn listed(blob: &azure_storage_blobs::blob::Blob) -> Listed {
+fn listed(call: &Call, blob: &azure_storage_blobs::blob::Blob) -> Result<Listed> {
     let etag = blob.properties.etag.to_string();
     let etag = format!("\"{}\"", etag.trim_matches('"'));
-    Listed {
+    Ok(Listed {
         name: blob.name.clone(),
         etag: ETag::new(etag),
-    }
+        changed_at: changed_at(call, &blob.properties)?,
+    })
+}
+
+fn changed_at(call: &Call, properties: &BlobProperties) -> Result<Timestamp> {
+    timestamp(properties.last_modified)
+        .ok_or_else(|| call.refused(Kind::Corrupt, "a time out of all bounds"))
 }
 
 fn condition(expect: &Expect) -> IfMatchCondition {
@@ -71,8 +78,7 @@ fn found(call: &Call, properties: &BlobProperties, body: Bytes, reply: &Reply) -
         body,
         etag: ETag::new(properties.etag.to_string()),
         leased: properties.lease_status == Some(LeaseStatus::Locked),
-        changed_at: timestamp(properties.last_modified)
-            .ok_or_else(|| call.refused(Kind::Corrupt, "a time out of all bounds"))?,
+        changed_at: changed_at(call, properties)?,
         read_at: call.service_time(reply)?,
     })
 }
@@ -216,7 +222,11 @@ impl Blobs for AzureBlobs {
         });
         let (page, _) = page.await?;
         Ok(Page {
-            items: page.blobs.blobs().map(listed).collect(),
+            items: page
+                .blobs
+                .blobs()
+                .map(|blob| listed(&call, blob))
+                .collect::<Result<_>>()?,
             next: page
                 .next_marker
                 .map(|marker| Continuation(marker.as_str().to_owned())),

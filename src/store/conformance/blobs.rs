@@ -171,7 +171,7 @@ pub(super) async fn b6_delete_removes_only_the_version_named(
     refused(again, Kind::NotFound, "delete of a missing blob")
 }
 
-/// B7: a listing is complete, ordered and keeps to its prefix.
+/// B7: a listing is complete, ordered, keeps to its prefix and says what a read does.
 pub(super) async fn b7_list_gives_every_name_once_in_order(
     store: &Store,
     names: &Namespace,
@@ -185,9 +185,14 @@ pub(super) async fn b7_list_gives_every_name_once_in_order(
     let puts = inside.iter().chain(&outside).map(|name| async {
         let path = path(names, name)?;
         let put = store.blobs.put(&path, body("x"), &Expect::Absent, None);
-        let etag = put.await?;
-        let name = name.clone();
-        Ok::<Listed, Failure>(Listed { name, etag })
+        put.await?;
+        let found = store.blobs.get(&path).await?;
+        let found = found.ok_or_else(|| Failure::Broken("what was put is not there".to_owned()))?;
+        Ok::<Listed, Failure>(Listed {
+            name: name.clone(),
+            etag: found.etag,
+            changed_at: found.changed_at,
+        })
     });
     // Boxed: the compiler cannot prove `Send` for the nameless futures of the closure otherwise.
     let puts: Vec<_> = puts.map(futures::FutureExt::boxed).collect();

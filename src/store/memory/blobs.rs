@@ -207,6 +207,7 @@ impl Blobs for MemoryBlobs {
         let listed = |(name, entry): (&String, &Entry)| Listed {
             name: name.clone(),
             etag: entry.etag.clone(),
+            changed_at: entry.changed_at,
         };
         let items: Vec<Listed> = below.by_ref().take(PAGE_NAMES).map(listed).collect();
         let more = below.next().is_some();
