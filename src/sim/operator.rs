@@ -218,8 +218,19 @@ async fn see_its_end(world: &World, workload: &Workload) {
     }
 }
 
-/// Asks for a purge, a cancel or a retry.
+/// Asks for a purge, a cancel or a retry. Until that is over the world does not end: what was asked for may come last of all.
 async fn request(world: &Arc<World>, person: &Process, workload: &Workload, wait: Duration) {
+    world.note_begun();
+    ask_for_something(world, person, workload, wait).await;
+    world.note_done();
+}
+
+async fn ask_for_something(
+    world: &Arc<World>,
+    person: &Process,
+    workload: &Workload,
+    wait: Duration,
+) {
     let id = &workload.id;
     let of = id.clone();
     if world.swarm.purges && world.roll(|dice| dice.chance(300)) {
@@ -235,7 +246,7 @@ async fn request(world: &Arc<World>, person: &Process, workload: &Workload, wait
             world.oracle.broken(what);
         }
         if world.roll(|dice| dice.chance(500)) {
-            world.note_to_submit();
+            world.note_begun();
             submit_at_last(world, person, workload).await;
         }
     } else if world.roll(|dice| dice.chance(400)) {
@@ -264,7 +275,7 @@ async fn submit_at_last(world: &Arc<World>, person: &Process, workload: &Workloa
         let pause = world.roll(|dice| dice.millis(100, 20_000));
         world.operator.env().sleep(pause).await;
     }
-    world.note_submitted();
+    world.note_done();
 }
 
 async fn submit(world: &Arc<World>, person: &Process, workload: &Workload) -> bool {

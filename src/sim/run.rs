@@ -66,8 +66,8 @@ pub(super) struct World {
     pub(super) max_outstanding: Option<u32>,
     dice: Mutex<Dice>,
     calm: AtomicBool,
-    /// Submits that must still succeed.
-    to_submit: AtomicUsize,
+    /// Submits that must still succeed, and requests that must still end.
+    begun: AtomicUsize,
 }
 
 impl World {
@@ -139,7 +139,7 @@ impl World {
             clients,
             slots: dice.pick(&[1, 2, 4]),
             max_outstanding: dice.pick(&[None, None, Some(2)]),
-            to_submit: AtomicUsize::new(workloads.len()),
+            begun: AtomicUsize::new(workloads.len()),
             workloads,
             calm: AtomicBool::new(false),
             dice: Mutex::new(dice.fork()),
@@ -163,16 +163,16 @@ impl World {
         self.calm.load(Ordering::SeqCst)
     }
 
-    pub(super) fn note_to_submit(&self) {
-        self.to_submit.fetch_add(1, Ordering::SeqCst);
+    pub(super) fn note_begun(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(super) fn note_submitted(&self) {
-        self.to_submit.fetch_sub(1, Ordering::SeqCst);
+    pub(super) fn note_done(&self) {
+        self.begun.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn all_submitted(&self) -> bool {
-        self.to_submit.load(Ordering::SeqCst) == 0
+    fn all_is_done(&self) -> bool {
+        self.begun.load(Ordering::SeqCst) == 0
     }
 
     /// Ends all that goes wrong.
@@ -275,10 +275,10 @@ async fn phases(world: Arc<World>) {
             since = world.scheduler.now();
         }
         let is_settled = world.scheduler.now() > calm_since + FLAG_SEEN_WITHIN;
-        if flagged.is_none() && is_settled && world.all_submitted() {
+        if flagged.is_none() && is_settled && world.all_is_done() {
             flagged = Some(super::verdict::flagged(&world));
         }
-        if progress.is_over() && world.all_submitted() {
+        if progress.is_over() && world.all_is_done() {
             break;
         }
         let is_orphan = |workload: &Workload| world.oracle.is_orphan(&workload.id);
