@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::context::Context;
 use super::mail::Mail;
-use super::registry::Registry;
+use super::registry::{Quiet, Registry};
 use super::stats::Stats;
 use crate::env::{Mono, Pulse};
 use crate::protocol::{Delivery, Pauses, Settled, carry_out};
@@ -26,6 +26,8 @@ const IDLE_SOON: Duration = Duration::from_millis(100);
 /// How long after news more of it is looked for often: tasks that end together rarely end at one moment.
 const SOON: Duration = Duration::from_secs(2);
 
+/// The longest wait where nothing has happened for long: what is submitted then is begun within two seconds.
+const IDLE_QUIET: Duration = Duration::from_millis(1500);
 /// How many messages for no workflow are put away at once, and how many more wait for that.
 const ASIDE_AT_ONCE: usize = 8;
 
@@ -43,6 +45,7 @@ async fn take(ctx: &Arc<Context>, registry: &Arc<Registry>, pulse: &Pulse, aside
     let mut laps = Laps::default();
     let mut idle = IDLE_FIRST;
     let mut news_at = ctx.env.mono();
+    let mut quiet = Quiet::since(news_at);
     while !ctx.stopping.is_cancelled() && ctx.leadership.fence().is_open() {
         pulse.turn(&ctx.env);
         let max = if single > 0 { 1 } else { ctx.config.batch_size };
@@ -63,8 +66,11 @@ async fn take(ctx: &Arc<Context>, registry: &Arc<Registry>, pulse: &Pulse, aside
                 let received_to = laps.note(asked_at, &messages);
                 let rest = if messages.is_empty() {
                     // News comes in bursts: after some, the next is looked for soon.
-                    let longest = if ctx.env.mono().since(news_at) < SOON {
+                    let now = ctx.env.mono();
+                    let longest = if now.since(news_at) < SOON {
                         IDLE_SOON.min(ctx.config.idle_sleep)
+                    } else if quiet.is_at(now, registry) {
+                        IDLE_QUIET.max(ctx.config.idle_sleep)
                     } else {
                         ctx.config.idle_sleep
                     };
@@ -77,6 +83,7 @@ async fn take(ctx: &Arc<Context>, registry: &Arc<Registry>, pulse: &Pulse, aside
                     }
                     idle = IDLE_FIRST;
                     news_at = ctx.env.mono();
+                    quiet = Quiet::since(news_at);
                     None
                 };
                 // Only now are they in the mail of their workflows, before whatever is concluded from this.

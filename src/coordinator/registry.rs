@@ -26,6 +26,27 @@ pub(super) struct Registry {
     panicked: Mutex<BTreeMap<WorkflowId, Panicked>>,
 }
 
+/// How long there must be nothing to do for looks to become seldom.
+const QUIET_AFTER: Duration = Duration::from_secs(300);
+
+/// Since when there was nothing to do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Quiet(Mono);
+
+impl Quiet {
+    pub(super) const fn since(now: Mono) -> Self {
+        Self(now)
+    }
+
+    /// Whether by now there was no unfinished workflow for long. To be asked often: what happened between two questions is not seen.
+    pub(super) fn is_at(&mut self, now: Mono, registry: &Registry) -> bool {
+        if registry.len() > 0 {
+            self.0 = now;
+        }
+        now.since(self.0) >= QUIET_AFTER
+    }
+}
+
 /// A workflow whose actor has panicked.
 #[derive(Debug)]
 struct Panicked {

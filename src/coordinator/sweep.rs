@@ -2,16 +2,20 @@
 //! messages (P16, P17, P25, P26).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::context::Context;
 use super::mail::Mail;
 use super::orphans::{ORPHAN_INTERVAL, ORPHAN_PAUSE, adopt_orphans};
 use super::purge::Tombstones;
-use super::registry::Registry;
+use super::registry::{Quiet, Registry};
 use super::search::Search;
 use crate::env::Mono;
 use crate::protocol::{Layout, Pauses, found};
 use crate::store::{Continuation, Kind, Row, StoreError};
+
+/// The shortest time between two looks for unfinished workflows where there was none for long. Who submits one sends a message, too.
+const QUIET_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Sweeps until the process stops or the fence closes.
 pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
@@ -22,6 +26,7 @@ pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
         orphans: now,
         tombstones: Tombstones::default(),
         search: Search::new(ctx, now),
+        quiet: Quiet::since(now),
     };
     let mut failing: Option<Pauses> = None;
     loop {
@@ -70,6 +75,7 @@ struct Due {
     orphans: Mono,
     tombstones: Tombstones,
     search: Search,
+    quiet: Quiet,
 }
 
 /// Does what is due.
@@ -95,7 +101,12 @@ async fn turn(
         }
     }
     if take_up {
-        due.take_up = now.plus(ctx.config.activation_sweep_interval);
+        let interval = ctx.config.activation_sweep_interval;
+        due.take_up = now.plus(if due.quiet.is_at(now, registry) {
+            interval.max(QUIET_INTERVAL)
+        } else {
+            interval
+        });
     }
     // What may take long or fail stands last, and keeps nothing above.
     due.search.turn(ctx, registry).await;

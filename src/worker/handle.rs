@@ -1,6 +1,7 @@
 //! What becomes of one message, from its receipt to one of the ways out (P21).
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::join;
@@ -139,8 +140,10 @@ impl Worker {
             way
         };
         let ((), way) = join(keeper.run(), worked).await;
+        self.leaving.fetch_add(1, Ordering::SeqCst);
         self.leave(keeper.delivery(), &keeper.held().await, way)
             .await;
+        self.leaving.fetch_sub(1, Ordering::SeqCst);
         way
     }
 

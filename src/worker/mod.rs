@@ -19,6 +19,7 @@ mod key;
 mod load;
 mod observe;
 mod persist;
+mod post;
 mod process;
 mod pull;
 mod report;
@@ -26,6 +27,7 @@ mod suspect;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -93,6 +95,9 @@ struct Worker {
     workflows: cancel::Workflows,
     places: suspect::Places,
     trouble: persist::Trouble,
+    /// How many handlers have done their work, and are at their last requests.
+    leaving: AtomicUsize,
+    poster: Arc<post::Poster>,
     undecodable: accept::Undecodable,
     summary: Mutex<Summary>,
 }
@@ -169,7 +174,9 @@ pub async fn run(
     config.validate()?;
     let interval = config.cancel_poll_interval;
     let workflows = cancel::Workflows::new(env.clone(), store.clone(), layout.clone(), interval);
+    let poster = post::Poster::new(&env, &store, &layout);
     let worker = Arc::new(Worker {
+        poster,
         env,
         store,
         layout,
@@ -181,6 +188,7 @@ pub async fn run(
         workflows,
         places: suspect::Places::default(),
         trouble: persist::Trouble::default(),
+        leaving: AtomicUsize::new(0),
         undecodable: accept::Undecodable::default(),
         summary: Mutex::default(),
     });

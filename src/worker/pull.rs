@@ -8,6 +8,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, pending, select_all};
@@ -35,6 +36,8 @@ const SINGLE_RECEIVES: u32 = 8;
 const TROUBLE_POLL: Duration = Duration::from_secs(1);
 /// How often a wait counts as a turn.
 const WAIT_TURNS: Duration = Duration::from_secs(10);
+/// How long free slots wait for those whose handlers are at their last requests: one receive fills them all.
+const GATHER: Duration = Duration::from_millis(20);
 /// How long a worker that is told to go at once waits for its handlers.
 const KILL_WAIT: Duration = Duration::from_secs(2);
 
@@ -136,7 +139,9 @@ impl Idle {
     }
 
     fn pause(&mut self, env: &Env) -> Duration {
-        let pause = self.next / 2 + env.jitter(self.next / 2);
+        // The pauses before have spread workers over time: the longest need not.
+        let share = if self.next < self.longest { 2 } else { 16 };
+        let pause = self.next - self.next / share + env.jitter(self.next / share);
         if env.mono().since(self.happened_at) >= SOON {
             self.next = self.longest.min(self.next * 2);
         }
@@ -162,6 +167,7 @@ pub(super) async fn pull(worker: &Arc<Worker>) {
         .collect();
     let mut handlers = Handlers::new();
     let mut idle = Idle::new(env, config.max_idle_backoff);
+    let mut gathers_until = None;
     while !stop.drain.is_cancelled() {
         worker.observer.turned();
         while let Some(Some(joined)) = handlers.next().now_or_never() {
@@ -179,6 +185,15 @@ pub(super) async fn pull(worker: &Arc<Worker>) {
             wait_for(worker, &mut handlers, &mut idle, env.sleep(wait.min(DAY))).await;
             continue;
         }
+        if worker.leaving.load(Ordering::SeqCst) > 0 {
+            let until = *gathers_until.get_or_insert_with(|| env.mono().plus(GATHER));
+            let left = until.since(env.mono());
+            if !left.is_zero() {
+                wait_for(worker, &mut handlers, &mut idle, env.sleep(left)).await;
+                continue;
+            }
+        }
+        gathers_until = None;
         let taken = take(worker, &mut sources, free, &mut handlers).await;
         // The next round begins with another queue.
         sources.rotate_left(1);

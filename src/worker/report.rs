@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use tracing::debug;
 
 use super::capture::{STDERR_TAIL_BYTES, safe_text};
 use super::heartbeat::Keeper;
@@ -17,8 +16,7 @@ use super::persist::Persisted;
 use super::{Delivery, End, Execution, OUTPUT_BYTES_MAX, Worker, Written};
 use crate::engine::{AttemptReport, Failure, FailureKind, Origin, Outcome, Output};
 use crate::env::Timestamp;
-use crate::protocol::send;
-use crate::record::{CompletionRecord, CompletionResult, KeyRecord, Token, encode_message};
+use crate::record::{CompletionResult, KeyRecord, Token};
 use crate::store::{BlobPath, Expect, Kind, MESSAGE_BYTES_MAX, StoreError};
 
 /// The largest output that rides in its completion.
@@ -217,15 +215,7 @@ impl Worker {
             attempt_no: attempt,
             report,
         };
-        self.post(keeper, result).await
-    }
-
-    /// Posts one result. Several could share a message here.
-    async fn post(&self, keeper: &Keeper<'_>, result: CompletionResult) -> Persisted {
-        let body = encode_message(&CompletionRecord::of_results(vec![result]));
-        debug!(bytes = body.len(), "posting");
-        let queue = self.layout.completions();
-        let post = || send(&self.store, queue, &body, Duration::ZERO);
+        let post = || self.poster.post(result.clone(), &keeper.lost);
         self.persist(keeper, "completion", post).await
     }
 

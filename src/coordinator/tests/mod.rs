@@ -2,6 +2,7 @@
 
 mod doubt;
 mod dying;
+mod idle;
 mod late;
 mod leading;
 mod lost;
@@ -34,6 +35,7 @@ use crate::record::{
 use crate::store::layers::Op;
 use crate::store::layers::fault::{Fault, Faults, Injector};
 use crate::store::memory::MemoryStore;
+use crate::store::memory::manual::ManualClock;
 use crate::store::{Expect, Kind, Queue, Store};
 
 /// How the script answers an attempt: none means never.
@@ -394,3 +396,11 @@ tasks:
   - {name: c, cmd: 'true', depends_on: [a]}
   - {name: d, cmd: 'true', depends_on: [b, c]}
 ";
+
+/// Moves time and lets everything that this wakes come to its next wait.
+async fn step(clock: &ManualClock, by: Duration) {
+    clock.advance(by);
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}

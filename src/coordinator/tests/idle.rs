@@ -1,0 +1,60 @@
+//! What a coordinator costs that has nothing to do.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+
+const MINUTES: u32 = 10;
+
+#[tokio::test]
+async fn a_coordinator_with_nothing_to_do_for_long_asks_seldom_and_begins_soon() {
+    let clock = ManualClock::still();
+    let env = Env {
+        entropy: real::env().entropy,
+        ..clock.env()
+    };
+    let requests = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&requests);
+    let faults = Faults::script().hook(move |_, _| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        None
+    });
+    let plain = MemoryStore::open(env.clone());
+    let world = World::over(plain.clone(), env.clone());
+    world.layout.create(&plain).await.expect("memory");
+    let (store, _) = faults.wrap(plain, env);
+    let (_task, _) = world.coordinator_over(
+        &store,
+        Config {
+            holder: "test/1".to_owned(),
+            ..Config::default()
+        },
+    );
+    let pass = async |ticks| {
+        for _ in 0..ticks {
+            step(&clock, Duration::from_millis(100)).await;
+        }
+    };
+    pass(310 * 10).await;
+    requests.store(0, Ordering::SeqCst);
+    pass(MINUTES * 600).await;
+    let asked = requests.load(Ordering::SeqCst);
+    assert!(asked <= 60 * MINUTES, "{asked} in {MINUTES} minutes");
+    let id = world.submit("w", DIAMOND).await;
+    let row = read_row(&world.store, &world.layout, &id).await;
+    let run_id = row.expect("memory").expect("submitted").record.run_id;
+    world
+        .send(ControlRecord {
+            request_id: world.env.uuid(),
+            action: ControlAction::Submit,
+            workflow_id: id.clone(),
+            run_id,
+            generation: Generation::FIRST,
+            control_seq: ControlSeq::new(0),
+            actor: "test".to_owned(),
+            requested_at: world.env.wall(),
+        })
+        .await;
+    pass(20).await;
+    assert!(world.state(&id).await.is_some(), "begun within 2 s");
+}

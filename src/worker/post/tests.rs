@@ -1,0 +1,155 @@
+//! Which results share a message, and what each of them learns.
+
+use futures::future::join_all;
+use uuid::Uuid;
+
+use super::*;
+use crate::definition::{TaskName, WorkflowId};
+use crate::engine::{Attempt, AttemptReport, Generation, Outcome};
+use crate::env::{Timestamp, real};
+use crate::record::{RunId, decode_message};
+use crate::store::layers::Op;
+use crate::store::layers::fault::{Fault, Faults};
+use crate::store::memory::MemoryStore;
+use crate::store::memory::manual::ManualClock;
+
+fn result(number: usize, bytes: usize) -> CompletionResult {
+    CompletionResult {
+        workflow_id: WorkflowId::new("w").unwrap(),
+        run_id: RunId::new(Uuid::nil()),
+        generation: Generation::FIRST,
+        task: TaskName::new(format!("t{number}")).unwrap(),
+        attempt_no: Attempt::new(1),
+        report: AttemptReport {
+            outcome: Outcome::Succeeded,
+            token: String::new(),
+            worker: String::new(),
+            started_at: None,
+            ended_at: Timestamp::UNIX_EPOCH,
+            exit_code: Some(0),
+            output: None,
+            has_log: false,
+            stderr_tail: Some("e".repeat(bytes)),
+            reused_from: None,
+        },
+    }
+}
+
+struct Desk {
+    plain: Store,
+    layout: Layout,
+    poster: Arc<Poster>,
+}
+
+impl Desk {
+    async fn new(env: Env, faults: Faults) -> Self {
+        let plain = MemoryStore::open(env.clone());
+        let layout = Layout::new("test").unwrap();
+        layout.create(&plain).await.unwrap();
+        let (store, _) = faults.wrap(plain.clone(), env.clone());
+        let poster = Poster::new(&env, &store, &layout);
+        Self {
+            plain,
+            layout,
+            poster,
+        }
+    }
+
+    async fn post(&self, number: usize, bytes: usize) -> StoreResult<()> {
+        let lost = CancellationToken::new();
+        self.poster.post(result(number, bytes), &lost).await
+    }
+
+    /// The tasks of each message that was posted, in their order.
+    async fn posted(&self) -> Vec<Vec<String>> {
+        let queue = self.layout.completions();
+        let hidden = Duration::from_secs(60);
+        let received = self.plain.queues.receive(queue, 32, hidden).await;
+        let tasks = |body: &str| {
+            let record: CompletionRecord = decode_message(body).unwrap();
+            let results = record.results.into_iter();
+            results.map(|result| result.task.to_string()).collect()
+        };
+        let messages = received.unwrap();
+        messages
+            .iter()
+            .map(|message| tasks(&message.body))
+            .collect()
+    }
+}
+
+#[tokio::test]
+async fn results_that_stand_in_line_together_share_a_message() {
+    let desk = Desk::new(real::env(), Faults::script()).await;
+    let posts = (0..10).map(|number| desk.post(number, 10));
+    assert_eq!(join_all(posts).await, vec![Ok(()); 10]);
+    assert_eq!(desk.posted().await.len(), 1);
+    assert_eq!(desk.post(10, 10).await, Ok(()));
+    assert_eq!(desk.posted().await, [["t10"]]);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_into_one_message_goes_in_several() {
+    let desk = Desk::new(real::env(), Faults::script()).await;
+    let posts = (0..100).map(|number| desk.post(number, 4_000));
+    assert_eq!(join_all(posts).await, vec![Ok(()); 100]);
+    let posted = desk.posted().await;
+    let expected: Vec<_> = (0..100).map(|number| format!("t{number}")).collect();
+    assert_eq!(posted.concat(), expected);
+    // Each result has about 4,240 bytes of JSON, a message 48 KiB.
+    assert_eq!(posted.len(), 10, "{posted:?}");
+}
+
+#[tokio::test]
+async fn what_is_refused_together_is_sent_one_by_one_and_only_the_culprit_fails() {
+    let refused =
+        Faults::script()
+            .on(Op::QueueSend, 1, Fault::Refused)
+            .on(Op::QueueSend, 3, Fault::Refused);
+    let desk = Desk::new(real::env(), refused).await;
+    let sent = join_all((0..3).map(|number| desk.post(number, 10))).await;
+    assert_eq!(sent[0], Ok(()));
+    assert_eq!(sent[1].as_ref().unwrap_err().kind, Kind::Invalid);
+    assert_eq!(sent[2], Ok(()));
+    assert_eq!(desk.posted().await, [["t0"], ["t2"]]);
+}
+
+#[tokio::test]
+async fn all_of_a_message_that_failed_learn_so() {
+    let fault = Faults::script().on(Op::QueueSend, 1, Fault::ReplyLost);
+    let desk = Desk::new(real::env(), fault).await;
+    for sent in join_all((0..3).map(|number| desk.post(number, 10))).await {
+        assert_eq!(sent.unwrap_err().kind, Kind::Ambiguous);
+    }
+    assert_eq!(desk.posted().await.concat(), ["t0", "t1", "t2"]);
+}
+
+#[tokio::test]
+async fn a_message_that_takes_long_holds_up_no_other_and_what_is_lost_is_not_sent() {
+    let clock = ManualClock::still();
+    let hang = Fault::Hang(Duration::from_secs(60));
+    let faults = Faults::script().on(Op::QueueSend, 1, hang);
+    let desk = Arc::new(Desk::new(clock.env(), faults).await);
+    let lost = CancellationToken::new();
+    let post = |number, lost: &CancellationToken| {
+        let (desk, lost) = (Arc::clone(&desk), lost.clone());
+        tokio::spawn(async move { desk.poster.post(result(number, 10), &lost).await })
+    };
+    let _hangs = post(0, &lost);
+    settle().await;
+    let (soon, never) = (post(1, &CancellationToken::new()), post(2, &lost));
+    settle().await;
+    lost.cancel();
+    assert_eq!(desk.posted().await, Vec::<Vec<String>>::new());
+    clock.advance(SLOW);
+    assert_eq!(soon.await.unwrap(), Ok(()));
+    assert_eq!(never.await.unwrap().unwrap_err().kind, Kind::Unavailable);
+    assert_eq!(desk.posted().await, [["t1"]]);
+}
+
+/// Lets everything come to its next wait.
+async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
