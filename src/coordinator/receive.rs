@@ -19,13 +19,13 @@ use crate::store::{Kind, Message, StoreError};
 /// After a failed receive of many, this many receives take one message each: one that breaks the service's reply is passed alone.
 const SINGLE_RECEIVES: u32 = 32;
 
-/// The first wait after a receive that found nothing; it doubles, up to [`IDLE_SOON`] shortly after news, then up to `--idle-sleep-s`.
-const IDLE_FIRST: Duration = Duration::from_millis(25);
-/// The longest wait while the last news is younger than [`SOON`].
+/// The wait after a receive that has not found as much as it asked for: what ends meanwhile comes with the next, and shares its write.
+const PACE: Duration = Duration::from_millis(20);
+/// How long after news the wait stays so; then it doubles, up to [`IDLE_SOON`] while news is younger than [`SOON`], then up to
+/// `--idle-sleep-s`.
+const BRISK: Duration = Duration::from_millis(200);
 const IDLE_SOON: Duration = Duration::from_millis(100);
-/// How long after news more of it is looked for often: tasks that end together rarely end at one moment.
 const SOON: Duration = Duration::from_secs(2);
-
 /// The longest wait where nothing has happened for long: what is submitted then is begun within two seconds.
 const IDLE_QUIET: Duration = Duration::from_millis(1500);
 /// How many messages for no workflow are put away at once, and how many more wait for that.
@@ -43,7 +43,7 @@ async fn take(ctx: &Arc<Context>, registry: &Arc<Registry>, pulse: &Pulse, aside
     let mut failing = false;
     let mut single = 0_u32;
     let mut laps = Laps::default();
-    let mut idle = IDLE_FIRST;
+    let mut idle = PACE;
     let mut news_at = ctx.env.mono();
     let mut quiet = Quiet::since(news_at);
     while !ctx.stopping.is_cancelled() && ctx.leadership.fence().is_open() {
@@ -64,10 +64,12 @@ async fn take(ctx: &Arc<Context>, registry: &Arc<Registry>, pulse: &Pulse, aside
                     pauses.reset();
                 }
                 let received_to = laps.note(asked_at, &messages);
+                let is_full = messages.len() >= usize::from(max);
                 let rest = if messages.is_empty() {
-                    // News comes in bursts: after some, the next is looked for soon.
                     let now = ctx.env.mono();
-                    let longest = if now.since(news_at) < SOON {
+                    let longest = if now.since(news_at) < BRISK {
+                        PACE.min(ctx.config.idle_sleep)
+                    } else if now.since(news_at) < SOON {
                         IDLE_SOON.min(ctx.config.idle_sleep)
                     } else if quiet.is_at(now, registry) {
                         IDLE_QUIET.max(ctx.config.idle_sleep)
@@ -81,10 +83,10 @@ async fn take(ctx: &Arc<Context>, registry: &Arc<Registry>, pulse: &Pulse, aside
                     for message in messages {
                         route(ctx, registry, &aside, message);
                     }
-                    idle = IDLE_FIRST;
+                    idle = PACE;
                     news_at = ctx.env.mono();
                     quiet = Quiet::since(news_at);
-                    None
+                    (!is_full).then_some((PACE, true))
                 };
                 // Only now are they in the mail of their workflows, before whatever is concluded from this.
                 if let Some(to) = received_to {

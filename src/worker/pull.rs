@@ -22,9 +22,10 @@ use crate::env::{Env, Joined, Mono};
 use crate::protocol::Layout;
 use crate::store::{Kind, Message, Queue, RECEIVE_MAX};
 
-/// The first pause when nothing is to be had; it doubles, once nothing has happened for a while.
-const IDLE_FIRST: Duration = Duration::from_millis(100);
-/// How long after something happened pauses do not grow: where a task ended, others become ready.
+/// The first pause when nothing is to be had; it doubles up to [`IDLE_SOON`], and further once nothing has happened for [`SOON`]: where a
+/// task ended, others become ready.
+const IDLE_FIRST: Duration = Duration::from_millis(10);
+const IDLE_SOON: Duration = Duration::from_millis(100);
 const SOON: Duration = Duration::from_secs(2);
 /// The first pause after a receive error; it doubles.
 const ERROR_FIRST: Duration = Duration::from_millis(500);
@@ -142,9 +143,9 @@ impl Idle {
         // The pauses before have spread workers over time: the longest need not.
         let share = if self.next < self.longest { 2 } else { 16 };
         let pause = self.next - self.next / share + env.jitter(self.next / share);
-        if env.mono().since(self.happened_at) >= SOON {
-            self.next = self.longest.min(self.next * 2);
-        }
+        let is_soon = env.mono().since(self.happened_at) < SOON;
+        let longest = if is_soon { IDLE_SOON } else { self.longest };
+        self.next = longest.min(self.longest).min(self.next * 2);
         pause
     }
 }

@@ -355,9 +355,8 @@ impl Bench {
     }
 
     /// Waits, while time goes on, until so many completions were posted.
-    pub(super) async fn until_posted(&self, count: u64) {
-        let completions = self.layout.completions();
-        self.until_later(|| async { self.depth(completions).await == count })
+    pub(super) async fn until_posted(&self, count: usize) {
+        self.until_later(|| async { self.results_there().await == count })
             .await;
     }
 
@@ -367,6 +366,16 @@ impl Bench {
         self.send_task("b", &format!("touch {}", ran.display()))
             .await;
         self.until_later(|| async { ran.exists() }).await;
+    }
+
+    /// How many results wait in the queue.
+    async fn results_there(&self) -> usize {
+        let peeked = self.store.queues.peek(self.layout.completions(), 32).await;
+        let results = |body: &String| {
+            let record = decode_message::<CompletionRecord>(body).unwrap();
+            record.results.len()
+        };
+        peeked.unwrap().iter().map(results).sum()
     }
 
     /// How long its clock has run.
@@ -383,9 +392,12 @@ impl Bench {
     }
 
     /// Waits until so many completions were posted, and ends the worker.
-    pub(super) async fn results(&self, running: Running, count: u64) -> Vec<CompletionResult> {
-        self.until(|| async { self.depth(self.layout.completions()).await >= count })
-            .await;
+    pub(super) async fn results(&self, running: Running, count: usize) -> Vec<CompletionResult> {
+        // Results that end together wait a moment for each other.
+        self.until_advancing(Duration::from_millis(1), || async {
+            self.results_there().await >= count
+        })
+        .await;
         running.drained().await;
         self.posted().await
     }
