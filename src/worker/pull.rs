@@ -142,7 +142,8 @@ impl Idle {
     fn pause(&mut self, env: &Env) -> Duration {
         // The pauses before have spread workers over time: the longest need not.
         let share = if self.next < self.longest { 2 } else { 16 };
-        let pause = self.next - self.next / share + env.jitter(self.next / share);
+        let spread = self.next / share;
+        let pause = self.next.saturating_sub(spread) + env.jitter(spread);
         let is_soon = env.mono().since(self.happened_at) < SOON;
         let longest = if is_soon { IDLE_SOON } else { self.longest };
         self.next = longest.min(self.longest).min(self.next * 2);

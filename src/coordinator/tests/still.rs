@@ -170,11 +170,3 @@ async fn a_stop_waits_for_what_is_on_its_way_to_a_queue_that_hangs_and_for_no_mo
     task.join().await;
     assert_eq!(asked.load(Ordering::SeqCst), 32);
 }
-
-/// Moves time and lets everything that this wakes come to its next wait.
-async fn step(clock: &ManualClock, by: Duration) {
-    clock.advance(by);
-    for _ in 0..200 {
-        tokio::task::yield_now().await;
-    }
-}
