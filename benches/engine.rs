@@ -135,6 +135,7 @@ fn record(runtime: &Runtime) -> RuntimeRecord {
         updated_at: Timestamp::UNIX_EPOCH,
         states,
         tasks,
+        packed: None,
     }
 }
 

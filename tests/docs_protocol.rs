@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use dagaz::record::{
-    ClaimRecord, CompletionRecord, DefinitionRecord, IndexRecord, JournalRecord, KeyRecord, Record,
-    RuntimeRecord, SentinelRecord, TaskMessage, TombstoneRecord, decode, encode,
+    ClaimRecord, CompletionRecord, DefinitionRecord, DetailsRecord, IndexRecord, JournalRecord,
+    KeyRecord, Record, RuntimeRecord, SentinelRecord, SnapshotRecord, TaskMessage, TombstoneRecord,
+    decode, encode,
 };
 use serde_json::Value;
 
@@ -25,6 +26,8 @@ fn every_example_of_a_stored_form_is_one() {
         let (example, _) = rest.split_once("\n```").unwrap();
         let (shown, written) = match form {
             "runtime" => round_trip::<RuntimeRecord>(example),
+            "snapshot" => round_trip::<SnapshotRecord>(example),
+            "details" => round_trip::<DetailsRecord>(example),
             "definition" => round_trip::<DefinitionRecord>(example),
             "task-message" => round_trip::<TaskMessage>(example),
             "completion" => round_trip::<CompletionRecord>(example),
@@ -39,5 +42,5 @@ fn every_example_of_a_stored_form_is_one() {
         assert_eq!(shown, written, "{form}");
         seen.insert(form);
     }
-    assert_eq!(seen.len(), 10, "each form has an example: {seen:?}");
+    assert_eq!(seen.len(), 12, "each form has an example: {seen:?}");
 }

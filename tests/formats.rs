@@ -17,15 +17,19 @@ use dagaz::engine::{
 use dagaz::env::Timestamp;
 use dagaz::record::{
     ClaimRecord, CompletionRecord, CompletionResult, ControlAction, ControlRecord, ControlResult,
-    ControlSeq, DecodeError, DefinitionRecord, Epoch, IndexRecord, Input, InputOutput,
-    JournalAction, JournalRecord, JournalResult, KeyRecord, Record, Revision, RunId, RuntimeRecord,
-    SentinelRecord, Stamp, StateRecord, TaskBody, TaskDetail, TaskMessage, TaskSpec, Token,
-    TombstoneRecord, decode, decode_message, encode, encode_message,
+    ControlSeq, DecodeError, DefinitionRecord, DetailsRecord, Epoch, IndexRecord, Input,
+    InputOutput, JournalAction, JournalRecord, JournalResult, KeyRecord, Ledger, Limits, Packed,
+    Record, Revision, RunId, RuntimeRecord, SentinelRecord, SnapshotRecord, Stamp, StateRecord,
+    TaskBody, TaskDetail, TaskMessage, TaskSpec, Token, TombstoneRecord, decode, decode_message,
+    encode, encode_message,
 };
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-const RUNTIME: &str = include_str!("formats/runtime/v1.json");
+const RUNTIME_1: &str = include_str!("formats/runtime/v1.json");
+const RUNTIME: &str = include_str!("formats/runtime/v2.json");
+const SNAPSHOT: &str = include_str!("formats/snapshot/v1.json");
+const DETAILS: &str = include_str!("formats/details/v1.json");
 const DEFINITION: &str = include_str!("formats/definition/v1.json");
 const MESSAGE: &str = include_str!("formats/message/v1.json");
 const SPEC: &str = include_str!("formats/spec/v1.json");
@@ -117,7 +121,8 @@ fn cancelled() -> AttemptReport {
     }
 }
 
-fn runtime() -> RuntimeRecord {
+/// As version 1 wrote it.
+fn runtime_1() -> RuntimeRecord {
     let bare = TaskDetail {
         place: TaskIx::new(0),
         attempt_no: Attempt::new(1),
@@ -212,7 +217,45 @@ fn runtime() -> RuntimeRecord {
                 ..bare
             },
         ],
+        packed: None,
     }
+}
+
+fn stamp(number: u128) -> Stamp {
+    Stamp::new(Uuid::from_u128(number))
+}
+
+fn runtime() -> RuntimeRecord {
+    let details = details();
+    RuntimeRecord {
+        schema: 2,
+        states: String::new(),
+        tasks: details.tasks,
+        packed: Some(Box::new(Packed {
+            snapshot: Some(stamp(0x20)),
+            changed: [("c", "0"), ("d", "3 9-11")]
+                .map(|(letter, places)| (text(letter), text(places)))
+                .into(),
+            details: vec![stamp(0x21)],
+            workers: details.workers,
+            attempts: details.attempts,
+        })),
+        ..runtime_1()
+    }
+}
+
+fn snapshot() -> SnapshotRecord {
+    SnapshotRecord {
+        schema: 1,
+        workflow_id: workflow(),
+        states: text("pcfrduspx"),
+        details: vec![stamp(0x21), stamp(0x22)],
+    }
+}
+
+/// Rows are made from details alone, so the golden file is where they come from.
+fn details() -> DetailsRecord {
+    decode(minified(DETAILS).as_bytes()).unwrap()
 }
 
 fn definition() -> DefinitionRecord {

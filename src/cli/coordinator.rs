@@ -114,6 +114,7 @@ impl CoordinatorArgs {
             break_lease: self.break_lease,
             standby: self.standby,
             stats_interval: self.stats_interval_s,
+            ..Config::default()
         }
     }
 }

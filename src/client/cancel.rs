@@ -7,7 +7,7 @@ use crate::client::control::{Ask, Seen};
 use crate::client::{Answer, Client, ClientError, Result, TRIES_MAX};
 use crate::definition::WorkflowId;
 use crate::engine::{Generation, Status};
-use crate::protocol::{FoundRow, read_definition, read_row, read_state};
+use crate::protocol::{FoundRow, read_definition, read_head, read_row};
 use crate::record::{ControlAction, RuntimeRecord, StateRecord};
 use crate::store::{Expect, Fields, Kind, Value};
 
@@ -25,7 +25,7 @@ impl Client {
     pub async fn cancel(&self, id: &WorkflowId, wait: Duration) -> Result<Answer> {
         for _ in 0..TRIES_MAX {
             let found = self.row_of(id).await?;
-            let state = read_state(&self.store, &self.layout, id).await?;
+            let state = read_head(&self.store, &self.layout, id).await?;
             let runtime = match state.map(|stored| stored.record) {
                 Some(StateRecord::Purged(tombstone)) if tombstone.run_id == found.record.run_id => {
                     return Err(ClientError::Purging(id.clone()));

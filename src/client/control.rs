@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::client::{Answer, Client, ClientError, Result};
 use crate::definition::WorkflowId;
 use crate::engine::Generation;
-use crate::protocol::{ReadError, read_definition, read_state};
+use crate::protocol::{ReadError, read_definition, read_head};
 use crate::record::{
     CompletionRecord, ControlAction, ControlRecord, ControlSeq, JournalResult, RunId,
     RuntimeRecord, StateRecord, TombstoneRecord, encode_message,
@@ -98,7 +98,7 @@ impl Client {
         };
         let mut none_yet = Answer::Stored;
         loop {
-            let found = read_state(&self.store, &self.layout, id).await;
+            let found = read_head(&self.store, &self.layout, id).await;
             match found.map(|found| found.map(|stored| stored.record)) {
                 Ok(Some(StateRecord::Purged(tombstone))) => {
                     if !self.is_purged(&tombstone, ask).await? {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::client::control::{Ask, Seen};
 use crate::client::{Answer, Client, ClientError, Result};
 use crate::definition::WorkflowId;
-use crate::protocol::{Layout, found, read_state};
+use crate::protocol::{Layout, found, read_head};
 use crate::record::{ControlAction, RuntimeRecord, StateRecord};
 
 impl Client {
@@ -24,7 +24,7 @@ impl Client {
             id: id.clone(),
             why,
         };
-        let state = read_state(&self.store, &self.layout, id).await?;
+        let state = read_head(&self.store, &self.layout, id).await?;
         let state = state.map(|stored| stored.record);
         let runtime = match state {
             Some(StateRecord::Live(runtime)) if runtime.run_id == definition.run_id => runtime,

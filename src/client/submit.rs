@@ -6,7 +6,7 @@ use crate::client::control::Ask;
 use crate::client::{Client, ClientError, Result, TRIES_MAX};
 use crate::definition::{Definition, WorkflowId};
 use crate::engine::{Generation, Graph, Status};
-use crate::protocol::{fields_of, read_definition, read_row, read_state};
+use crate::protocol::{fields_of, read_definition, read_head, read_row};
 use crate::record::{
     ControlAction, ControlSeq, DefinitionRecord, Epoch, IndexRecord, JournalAction, JournalResult,
     Record, Revision, RunId, StateRecord, encode,
@@ -150,7 +150,7 @@ impl Client {
     /// Fails if what is left of this life of the id is being removed.
     pub(super) async fn check_not_purged(&self, definition: &DefinitionRecord) -> Result<()> {
         let id = &definition.workflow_id;
-        let state = read_state(&self.store, &self.layout, id).await?;
+        let state = read_head(&self.store, &self.layout, id).await?;
         match state.map(|stored| stored.record) {
             Some(StateRecord::Purged(tombstone)) if tombstone.run_id == definition.run_id => {
                 Err(ClientError::Purging(id.clone()))

@@ -131,6 +131,7 @@ impl<'a> Hand<'a> {
             updated_at: env.wall(),
             states,
             tasks,
+            packed: None,
         };
         store
             .blobs

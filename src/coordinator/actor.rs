@@ -107,7 +107,13 @@ impl Actor {
     ) -> Self {
         let (env, store, layout) = (ctx.env.clone(), ctx.store.clone(), ctx.layout.clone());
         Self {
-            cell: Cell::new(env.clone(), store.clone(), layout.clone(), id.clone()),
+            cell: Cell::new(
+                env.clone(),
+                store.clone(),
+                layout.clone(),
+                id.clone(),
+                ctx.config.state_limits,
+            ),
             row: Projection::new(env.clone(), store, layout, id.clone()),
             outbox: Outbox::default(),
             dispatch: Dispatch::default(),

@@ -320,7 +320,7 @@ impl Book {
         Some(grace.saturating_sub(noted + used))
     }
 
-    /// The record of the state as it is now, one revision on.
+    /// The record of the state as it is now, one revision on, but for its tasks.
     pub(super) fn record(
         &self,
         epoch: Epoch,
@@ -328,7 +328,6 @@ impl Book {
         stamp: Stamp,
         now: Timestamp,
     ) -> RuntimeRecord {
-        let (states, tasks) = RuntimeRecord::tasks_of(&self.runtime);
         RuntimeRecord {
             schema: RuntimeRecord::SCHEMA,
             workflow_id: self.definition.workflow_id.clone(),
@@ -346,8 +345,9 @@ impl Book {
             stop: self.runtime.stop_in_force().copied(),
             created_at: self.created_at,
             updated_at: now,
-            states,
-            tasks,
+            states: String::new(),
+            tasks: Vec::new(),
+            packed: None,
         }
     }
 

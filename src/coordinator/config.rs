@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::env::PAUSE_MAX;
+use crate::record::Limits;
 
 /// Settings of a coordinator. The command line fills it; [`Config::default`] holds the documented defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct Config {
     pub standby: bool,
     /// How often statistics are logged.
     pub stats_interval: Duration,
+    /// Where the layout of a state changes.
+    pub state_limits: Limits,
 }
 
 /// Most messages sent and unfinished per queue where nothing is set, on the emulator: its cost per request grows with them.
@@ -68,6 +71,7 @@ impl Default for Config {
             break_lease: false,
             standby: false,
             stats_interval: Duration::from_secs(10),
+            state_limits: Limits::default(),
         }
     }
 }

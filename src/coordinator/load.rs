@@ -8,7 +8,7 @@ use super::book::{Book, Pass};
 use super::stats::Stats;
 use crate::definition::GraphError;
 use crate::engine::{Changes, Generation, Graph, Runtime, Status};
-use crate::protocol::{ReadError, Shown, Swap, patiently, read_definition, read_row};
+use crate::protocol::{ReadError, Shown, Swap, patiently, read_definition, read_row, store_errors};
 use crate::record::{
     ControlSeq, DecodeError, DefinitionRecord, IndexRecord, Record, Revision, RuntimeRecord, Stamp,
     StateRecord, TombstoneRecord,
@@ -204,6 +204,7 @@ impl Actor {
                 updated_at: now,
                 states: "f".repeat(tasks),
                 tasks: Vec::new(),
+                packed: None,
             };
             if self.cell.swap(&failed, &mut 0, &ctx.stopping).await? == Swap::Rival {
                 let operation = format!("put blob {}", ctx.layout.runtime(&self.id));
@@ -241,15 +242,5 @@ impl Actor {
             ctx.met(epoch, "the index row").await?;
         }
         Ok(Loaded::Unrunnable)
-    }
-}
-
-/// Parts the store's errors, which patience may wait out, from the rest.
-pub(super) fn store_errors<T>(
-    result: Result<T, ReadError>,
-) -> Result<Result<T, ReadError>, StoreError> {
-    match result {
-        Err(ReadError::Store(error)) => Err(error),
-        other => Ok(other),
     }
 }

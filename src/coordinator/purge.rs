@@ -15,14 +15,13 @@ use uuid::Uuid;
 
 use super::actor::{Actor, Trouble};
 use super::context::Context;
-use super::load::store_errors;
 use super::mail::Mail;
 use super::registry::Registry;
 use super::stats::Stats;
 use crate::definition::WorkflowId;
 use crate::protocol::{
     Outbox, ReadError, Shown, Swap, found_claim, list_claims, patiently, read_definition,
-    understand_state,
+    store_errors, understand_state,
 };
 use crate::record::{Record, RunId, Stamp, StateRecord, TombstoneRecord};
 use crate::store::{BlobPath, Container, Kind, Listed, Row, StoreError};

@@ -242,12 +242,17 @@ impl Actor {
         }
         let stamp = Stamp::new(ctx.env.uuid());
         let record = book.record(ctx.epoch(), ctx.leadership.holder(), stamp, ctx.env.wall());
+        let revision = record.revision;
+        let touched = book.runtime.take_touched();
         let mut bytes = 0;
-        let swap = self.cell.swap(&record, &mut bytes, &ctx.stopping).await?;
+        let swap = self
+            .cell
+            .swap_tasks(record, &book.runtime, &touched, &mut bytes, &ctx.stopping);
+        let swap = swap.await?;
         Stats::count(&ctx.stats.state_writes);
         Stats::add(&ctx.stats.state_bytes, bytes);
         if swap == Swap::Stored {
-            book.revision = record.revision;
+            book.revision = revision;
             outbox.marks_stored();
             self.marks_since = None;
             self.row_behind = true;

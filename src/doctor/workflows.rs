@@ -9,7 +9,7 @@ use super::{Check, Patient};
 use crate::definition::{QueueName, WorkflowId};
 use crate::engine::Status;
 use crate::protocol::{
-    FoundRow, Layout, ReadError, found, read_definition, read_state, understand_state,
+    FoundRow, Layout, ReadError, found, read_definition, read_head, read_sides, understand_state,
 };
 use crate::record::StateRecord;
 use crate::store::StoreError;
@@ -164,7 +164,7 @@ async fn read_all(patient: &Patient, findings: &mut Findings) -> Result<(), Stor
 
 /// Whether only a tombstone is left: the row was read a moment before it went.
 async fn is_purged(patient: &Patient, id: &WorkflowId) -> Result<bool, StoreError> {
-    match read_state(&patient.store, &patient.layout, id).await {
+    match read_head(&patient.store, &patient.layout, id).await {
         Ok(state) => Ok(state.is_some_and(|stored| stored.record.live().is_none())),
         Err(ReadError::Store(error)) => Err(error),
         Err(ReadError::Decode { .. }) => Ok(false),
@@ -211,7 +211,9 @@ async fn workflow(
         return Ok(());
     };
     let runtime = match understand_state(&path, &blob) {
-        Ok(StateRecord::Live(runtime)) => runtime,
+        Ok(StateRecord::Live(runtime)) => {
+            read_sides(&patient.store, &patient.layout, runtime).await
+        }
         // What is left of it is being removed, by whoever leads.
         Ok(StateRecord::Purged(_)) => {
             let age = blob.read_at.duration_since(blob.changed_at);
@@ -221,6 +223,11 @@ async fn workflow(
             }
             return Ok(());
         }
+        Err(error) => Err(error),
+    };
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(ReadError::Store(error)) => return Err(error),
         Err(error) => {
             findings.unreadable.push(error.to_string());
             return Ok(());

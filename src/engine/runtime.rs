@@ -134,6 +134,8 @@ pub struct Runtime {
     /// Tasks that have not ended and that a stop ends.
     pub(super) stoppable: usize,
     pub(super) steps: u64,
+    /// Tasks of which something changed since it was last asked.
+    pub(super) touched: Vec<TaskIx>,
     /// Every arrow taken since it was made.
     #[cfg(test)]
     pub(super) taken: Vec<(TaskState, super::Cause, TaskState)>,
@@ -174,6 +176,7 @@ impl Runtime {
             failures_that_decide: 0,
             stoppable: 0,
             steps: 0,
+            touched: Vec::new(),
             #[cfg(test)]
             taken: Vec::new(),
             graph,
@@ -262,6 +265,11 @@ impl Runtime {
     #[must_use]
     pub const fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// The tasks of which something changed since the last call, or since it was restored; some may be told twice.
+    pub fn take_touched(&mut self) -> Vec<TaskIx> {
+        std::mem::take(&mut self.touched)
     }
 
     /// Where the workflow stands.

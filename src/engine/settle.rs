@@ -1,6 +1,6 @@
 //! Drawing what follows: from one task's end to all that it decides, by a worklist, each edge once.
 //!
-//! Every change of a task's state goes through `Runtime::step`.
+//! Every change of a task goes through `Runtime::step`, or comes with one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ impl Runtime {
         self.taken.push((from, cause, to));
         self.tasks[task.at()].state = to;
         self.tasks[task.at()].due = None;
+        self.touched.push(task);
         self.counts.shift(from, to);
         if self.graph.decides_result(task) {
             self.failures_that_decide += usize::from(to.is_dep_failed());

@@ -17,6 +17,7 @@ mod facts;
 mod random;
 mod reference;
 mod requests;
+mod shelf;
 mod stop;
 
 const DIAMOND: &str = "tasks: [{name: a, cmd: x}, {name: b, cmd: x, depends_on: [a]}, {name: c, cmd: x, depends_on: [a]}, {name: d, cmd: x, depends_on: [b, c]}]";
@@ -33,12 +34,12 @@ fn graph(definition: &Definition) -> Arc<Graph> {
 
 fn report(outcome: Outcome) -> AttemptReport {
     AttemptReport {
+        exit_code: (outcome == Outcome::Succeeded).then_some(0),
         outcome,
-        token: "t".to_owned(),
+        token: uuid::Uuid::from_u128(0x1f).simple().to_string(),
         worker: "test/1".to_owned(),
-        started_at: None,
+        started_at: Some(Timestamp::UNIX_EPOCH),
         ended_at: Timestamp::UNIX_EPOCH,
-        exit_code: None,
         output: None,
         has_log: false,
         stderr_tail: None,
@@ -58,10 +59,19 @@ fn failed() -> Outcome {
     Outcome::Failed(failure(FailureKind::Exit, false))
 }
 
-/// The state as it would be stored.
-fn stored(runtime: &Runtime) -> Vec<u8> {
+/// The whole state, as who reads it sees it.
+fn recorded(runtime: &Runtime) -> RuntimeRecord {
     let (states, tasks) = RuntimeRecord::tasks_of(runtime);
-    encode(&RuntimeRecord {
+    RuntimeRecord {
+        states,
+        tasks,
+        ..headed(runtime)
+    }
+}
+
+/// All of it but the tasks.
+fn headed(runtime: &Runtime) -> RuntimeRecord {
+    RuntimeRecord {
         schema: RuntimeRecord::SCHEMA,
         workflow_id: WorkflowId::new("w").unwrap(),
         run_id: RunId::new(uuid::Uuid::nil()),
@@ -78,14 +88,15 @@ fn stored(runtime: &Runtime) -> Vec<u8> {
         stop: runtime.stop_in_force().copied(),
         created_at: Timestamp::UNIX_EPOCH,
         updated_at: Timestamp::UNIX_EPOCH,
-        states,
-        tasks,
-    })
+        states: String::new(),
+        tasks: Vec::new(),
+        packed: None,
+    }
 }
 
-fn restored(json: &[u8], graph: Arc<Graph>, changes: &mut Changes) -> Runtime {
-    let record: RuntimeRecord = decode(json).unwrap();
-    record.runtime(graph, changes).unwrap()
+/// The same as text.
+fn stored(runtime: &Runtime) -> Vec<u8> {
+    encode(&recorded(runtime))
 }
 
 /// A workflow whose tasks end when told.

@@ -3,17 +3,22 @@
 //! Invariants:
 //! 1. A swap ends in exactly one of: stored, a rival's version is stored, or an error after which nothing is known.
 //! 2. The same record (same stamp) may be put several times; it is stored at most once, since each put names the version it replaces.
+//! 3. What is named is stored before what names it, under a name that nothing else ever has.
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::layout::Layout;
 use super::patience::patiently;
-use super::read::{ReadError, Stored, understand_state};
+use super::read::{ReadError, read_head, read_whole, store_errors};
 use crate::definition::WorkflowId;
+use crate::engine::{Runtime, TaskIx};
 use crate::env::Env;
-use crate::record::{RuntimeRecord, Stamp, StateRecord, TombstoneRecord, encode};
-use crate::store::{ETag, Expect, Kind, Store, StoreError};
+use crate::record::{
+    Ledger, Limits, RuntimeRecord, Side, Stamp, StateRecord, TombstoneRecord, encode,
+};
+use crate::store::{BlobPath, ETag, Expect, Kind, Store, StoreError};
 
 /// How often a write of unknown outcome is put again before its writer gives up.
 const PUTS_MAX: u32 = 8;
@@ -37,12 +42,14 @@ pub struct Cell {
     id: WorkflowId,
     version: Option<ETag>,
     in_doubt: bool,
+    limits: Limits,
+    ledger: Ledger,
 }
 
 impl Cell {
     /// A cell of which nothing is known yet.
     #[must_use]
-    pub const fn new(env: Env, store: Store, layout: Layout, id: WorkflowId) -> Self {
+    pub fn new(env: Env, store: Store, layout: Layout, id: WorkflowId, limits: Limits) -> Self {
         Self {
             env,
             store,
@@ -50,6 +57,8 @@ impl Cell {
             id,
             version: None,
             in_doubt: false,
+            limits,
+            ledger: Ledger::new(limits),
         }
     }
 
@@ -61,11 +70,19 @@ impl Cell {
         &mut self,
         hurry: &CancellationToken,
     ) -> Result<Option<StateRecord>, ReadError> {
-        let found = self.read(hurry).await?;
+        let Self {
+            env, store, layout, ..
+        } = &*self;
+        let get = |path: BlobPath| {
+            async move { patiently(env, hurry, || store.blobs.get(&path)).await }.boxed()
+        };
+        let found = read_whole(layout, &self.id, self.limits, &get).await?;
+        let (found, ledger) = found.unzip();
         let version = found.as_ref().map(|stored| stored.etag.clone());
         // What a write was to replace is there still, so it may yet be carried out.
         self.in_doubt &= version == self.version;
         self.version = version;
+        self.ledger = ledger.unwrap_or_else(|| Ledger::new(self.limits));
         Ok(found.map(|stored| stored.record))
     }
 
@@ -75,20 +92,59 @@ impl Cell {
         self.in_doubt
     }
 
-    async fn read(
-        &self,
+    /// Replaces the version read or written last by `record` with the tasks of `runtime`, of which those `touched` have changed since; the
+    /// number of bytes put is added to `bytes`.
+    ///
+    /// # Errors
+    /// The store's. Nothing is known of the state then: load it before the next swap.
+    pub async fn swap_tasks(
+        &mut self,
+        mut record: RuntimeRecord,
+        runtime: &Runtime,
+        touched: &[TaskIx],
+        bytes: &mut u64,
         hurry: &CancellationToken,
-    ) -> Result<Option<Stored<StateRecord>>, ReadError> {
-        let path = self.layout.runtime(&self.id);
-        let Some(blob) = patiently(&self.env, hurry, || self.store.blobs.get(&path)).await? else {
-            return Ok(None);
-        };
-        understand_state(&path, &blob).map(|record| {
-            Some(Stored {
-                record,
-                etag: blob.etag,
-            })
-        })
+    ) -> Result<Swap, ReadError> {
+        for side in self.ledger.lay(&mut record, runtime, touched) {
+            let (id, run, stamp) = (&record.workflow_id, record.run_id, record.stamp);
+            let (path, body) = match side {
+                Side::Snapshot(snapshot) => {
+                    (self.layout.snapshot(id, run, stamp), encode(&snapshot))
+                }
+                Side::Details(details) => (self.layout.details(id, run, stamp), encode(&details)),
+            };
+            self.put_side(&path, body.into(), bytes, hurry).await?;
+        }
+        self.swap(&record, bytes, hurry).await
+    }
+
+    async fn put_side(
+        &self,
+        path: &BlobPath,
+        body: Bytes,
+        bytes: &mut u64,
+        hurry: &CancellationToken,
+    ) -> Result<(), StoreError> {
+        let mut puts = 0;
+        loop {
+            puts += 1;
+            *bytes += body.len() as u64;
+            let put = || {
+                self.store
+                    .blobs
+                    .put(path, body.clone(), &Expect::Absent, None)
+            };
+            match patiently(&self.env, hurry, put).await {
+                // Nobody else has the stamp: it is there already.
+                Ok(_)
+                | Err(StoreError {
+                    kind: Kind::Conflict,
+                    ..
+                }) => return Ok(()),
+                Err(error) if error.kind == Kind::Ambiguous && puts < PUTS_MAX => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Replaces the version read or written last by `record`; the number of bytes put is added to `bytes`.
@@ -167,7 +223,8 @@ impl Cell {
         expect: &Expect,
         hurry: &CancellationToken,
     ) -> Result<Option<Swap>, ReadError> {
-        let Some(found) = self.read(hurry).await? else {
+        let read = || async { store_errors(read_head(&self.store, &self.layout, &self.id).await) };
+        let Some(found) = patiently(&self.env, hurry, read).await?? else {
             return Ok(if *expect == Expect::Absent {
                 None
             } else {

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::definition::{QueueName, TaskName, WorkflowId};
 use crate::engine::Attempt;
-use crate::record::RunId;
+use crate::record::{RunId, Stamp};
 use crate::store::{
     BlobPath, Container, NameError, Queue, Result as StoreResult, RowKey, Store, Table,
 };
@@ -183,6 +183,24 @@ impl Layout {
     #[must_use]
     pub fn runtime(&self, id: &WorkflowId) -> BlobPath {
         blob(&self.workflows, format!("{id}.json"))
+    }
+
+    /// A blob beside the runtime blob, named by the write that names it first. No task's folder is called so.
+    #[must_use]
+    pub fn snapshot(&self, id: &WorkflowId, run: RunId, stamp: Stamp) -> BlobPath {
+        blob(
+            &self.outputs,
+            format!("{id}/{run}/=state/{stamp}.snapshot.json"),
+        )
+    }
+
+    /// As [`Layout::snapshot`].
+    #[must_use]
+    pub fn details(&self, id: &WorkflowId, run: RunId, stamp: Stamp) -> BlobPath {
+        blob(
+            &self.outputs,
+            format!("{id}/{run}/=state/{stamp}.details.json"),
+        )
     }
 
     /// The coordinator's sentinel.

@@ -1,10 +1,14 @@
 //! Reading what is stored of a workflow, for everybody who only looks.
 
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+
 use crate::definition::WorkflowId;
 use crate::protocol::layout::Layout;
 use crate::protocol::row::record_of;
 use crate::record::{
-    DecodeError, DefinitionRecord, IndexRecord, Record, RuntimeRecord, StateRecord, decode,
+    DecodeError, DefinitionRecord, IndexRecord, Ledger, Limits, Record, RuntimeRecord,
+    SnapshotRecord, StateRecord, decode,
 };
 use crate::store::{Blob, BlobPath, ETag, Row, Store, StoreError};
 
@@ -45,11 +49,25 @@ pub async fn read_definition(
     read_blob(store, &layout.definition(id)).await
 }
 
-/// Reads what the runtime blob holds; none where the workflow was not activated yet.
+/// Reads what the runtime blob holds, with all that is stored beside it; none where the workflow was not activated yet.
 ///
 /// # Errors
 /// [`ReadError`]
 pub async fn read_state(
+    store: &Store,
+    layout: &Layout,
+    id: &WorkflowId,
+) -> Result<Option<Stored<StateRecord>>, ReadError> {
+    let get = |path: BlobPath| async move { store.blobs.get(&path).await }.boxed();
+    let found = read_whole(layout, id, Limits::default(), &get).await?;
+    Ok(found.map(|(stored, _ledger)| stored))
+}
+
+/// Reads what the runtime blob itself holds, which says all of a workflow but of its tasks; none where it was not activated yet.
+///
+/// # Errors
+/// [`ReadError`]
+pub async fn read_head(
     store: &Store,
     layout: &Layout,
     id: &WorkflowId,
@@ -64,6 +82,131 @@ pub async fn read_state(
             etag: blob.etag,
         })
     })
+}
+
+/// A way to get a blob, as patient as its user is.
+pub(super) type Get<'a> =
+    dyn Fn(BlobPath) -> BoxFuture<'a, Result<Option<Blob>, StoreError>> + Sync + 'a;
+
+/// As [`read_state`], by `get`; with what its writer must know of how it is laid out.
+pub(super) async fn read_whole(
+    layout: &Layout,
+    id: &WorkflowId,
+    limits: Limits,
+    get: &Get<'_>,
+) -> Result<Option<(Stored<StateRecord>, Ledger)>, ReadError> {
+    let path = layout.runtime(id);
+    let mut before = None;
+    loop {
+        let Some(blob) = get(path.clone()).await? else {
+            return Ok(None);
+        };
+        let etag = blob.etag.clone();
+        let record = match understand_state(&path, &blob)? {
+            StateRecord::Live(record) => record,
+            tombstone @ StateRecord::Purged(_) => {
+                let stored = Stored {
+                    record: tombstone,
+                    etag,
+                };
+                return Ok(Some((stored, Ledger::new(limits))));
+            }
+        };
+        match complete(layout, record, limits, get).await {
+            Ok((record, ledger)) => {
+                let record = StateRecord::Live(record);
+                return Ok(Some((Stored { record, etag }, ledger)));
+            }
+            // It may have been purged meanwhile, or have another snapshot now.
+            Err(Incomplete::Gone(_)) if before.as_ref() != Some(&etag) => before = Some(etag),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Side blobs asked for at once.
+const SIDES_AT_ONCE: usize = 16;
+
+/// Why what is stored beside a runtime blob could not be read.
+enum Incomplete {
+    /// It is not there.
+    Gone(BlobPath),
+    Other(ReadError),
+}
+
+impl From<StoreError> for Incomplete {
+    fn from(error: StoreError) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+impl From<ReadError> for Incomplete {
+    fn from(error: ReadError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<Incomplete> for ReadError {
+    fn from(incomplete: Incomplete) -> Self {
+        match incomplete {
+            Incomplete::Other(error) => error,
+            Incomplete::Gone(path) => Self::Decode {
+                place: path.to_string(),
+                source: DecodeError::Nonsense {
+                    what: RuntimeRecord::WHAT,
+                    why: "it is gone, though the state names it".to_owned(),
+                },
+            },
+        }
+    }
+}
+
+/// Adds to a runtime blob what is stored beside it.
+async fn complete(
+    layout: &Layout,
+    record: RuntimeRecord,
+    limits: Limits,
+    get: &Get<'_>,
+) -> Result<(RuntimeRecord, Ledger), Incomplete> {
+    let (id, run) = (record.workflow_id.clone(), record.run_id);
+    let names = record.packed.as_ref();
+    let mut snapshot: Option<SnapshotRecord> = None;
+    if let Some(stamp) = names.and_then(|packed| packed.snapshot) {
+        snapshot = Some(side(layout.snapshot(&id, run, stamp), get).await?);
+    }
+    let before = snapshot.iter().flat_map(|snapshot| &snapshot.details);
+    let after = names.into_iter().flat_map(|packed| &packed.details);
+    let stamps: Vec<_> = before.chain(after).copied().collect();
+    let gets = stamps
+        .into_iter()
+        .map(|stamp| side(layout.details(&id, run, stamp), get));
+    let details = stream::iter(gets).buffered(SIDES_AT_ONCE);
+    let details = details.try_collect().await?;
+    Ledger::read(limits, record, snapshot, details).map_err(|source| {
+        let place = layout.runtime(&id).to_string();
+        ReadError::Decode { place, source }.into()
+    })
+}
+
+async fn side<T: Record>(path: BlobPath, get: &Get<'_>) -> Result<T, Incomplete> {
+    match get(path.clone()).await? {
+        Some(blob) => Ok(understand(&path, &blob)?),
+        None => Err(Incomplete::Gone(path)),
+    }
+}
+
+/// Adds to a runtime blob that was read what is stored beside it.
+///
+/// # Errors
+/// [`ReadError`]
+pub async fn read_sides(
+    store: &Store,
+    layout: &Layout,
+    record: RuntimeRecord,
+) -> Result<RuntimeRecord, ReadError> {
+    let get = |path: BlobPath| async move { store.blobs.get(&path).await }.boxed();
+    let (record, _ledger) = complete(layout, record, Limits::default(), &get).await?;
+    Ok(record)
 }
 
 /// Reads the state of a workflow; none where it was not activated yet, and none where it was purged: a tombstone holds no state.
@@ -172,5 +315,16 @@ pub fn found(row: Row) -> Result<FoundRow, ReadError> {
             place: format!("index row {}", row.key),
             source,
         }),
+    }
+}
+
+/// Parts the store's errors, which patience may wait out, from the rest.
+///
+/// # Errors
+/// The store's.
+pub fn store_errors<T>(result: Result<T, ReadError>) -> Result<Result<T, ReadError>, StoreError> {
+    match result {
+        Err(ReadError::Store(error)) => Err(error),
+        other => Ok(other),
     }
 }

@@ -2,6 +2,7 @@
 
 mod leading;
 mod rows;
+mod sides;
 mod states;
 
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The runtime blob: the state of one workflow, the one target of compare-and-swap.
 //!
-//! One letter a task (`states`), in the order of the definition, and details only of tasks that have something to say.
+//! One letter a task (`states`), in the order of the definition, and details only of tasks that have something to say. As it is stored,
+//! parts of both are `packed`; who reads it puts them together again and sees them whole.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::control::{ControlAction, ControlResult};
 use super::id::{ControlSeq, Epoch, Revision, RunId, Stamp};
+use super::packed::Packed;
 use super::{DecodeError, Record, nonsense};
 use crate::definition::WorkflowId;
 use crate::engine::{
@@ -16,11 +18,11 @@ use crate::engine::{
     StopAfter, TaskIx, TaskRun, TaskState,
 };
 
-/// The runtime blob, schema 1.
+/// The runtime blob, schema 2. In schema 1 nothing was packed; it is read all the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuntimeRecord {
-    /// 1.
+    /// 2.
     pub schema: u32,
     /// The workflow.
     pub workflow_id: WorkflowId,
@@ -57,9 +59,13 @@ pub struct RuntimeRecord {
     /// When this was written, by the leader's clock.
     pub updated_at: Timestamp,
     /// One letter a task: `p`ending, `r`eady, `d`ispatched, `c`ompleted, `f`ailed, `u`pstream_failed, `s`kipped, cancelled (`x`).
+    #[serde(default, skip_serializing_if = "is_default")]
     pub states: String,
     /// Details, by rising place; tasks that never had an attempt nor a reason have none.
     pub tasks: Vec<TaskDetail>,
+    /// As it is stored: what of `states` and `tasks` is said in a shorter way or elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed: Option<Box<Packed>>,
 }
 
 /// What is to be said of one task beside its state.
@@ -91,16 +97,16 @@ pub struct TaskDetail {
     pub reason: Option<String>,
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
 impl Record for RuntimeRecord {
     const WHAT: &'static str = "runtime blob";
-    const SCHEMA: u32 = 1;
+    const SCHEMA: u32 = 2;
 }
 
-const fn letter(state: TaskState) -> char {
+pub(super) const fn letter(state: TaskState) -> char {
     match state {
         TaskState::Pending => 'p',
         TaskState::Ready => 'r',
@@ -147,8 +153,9 @@ impl RuntimeRecord {
         let details = runtime
             .graph()
             .tasks()
-            .map(|place| detail(place, runtime.task(place)));
-        (states, details.flatten().collect())
+            .map(|place| TaskDetail::of(place, runtime.task(place)));
+        let said = details.filter(|detail| *detail != TaskDetail::nothing(detail.place));
+        (states, said.collect())
     }
 
     /// The states of all tasks.
@@ -225,6 +232,38 @@ impl RuntimeRecord {
     }
 }
 
+impl TaskDetail {
+    /// Of a task that never had an attempt nor a reason.
+    #[must_use]
+    pub const fn nothing(place: TaskIx) -> Self {
+        Self {
+            place,
+            attempt_no: Attempt::NONE,
+            failures: 0,
+            due: None,
+            inputs: None,
+            root_cause: None,
+            report: None,
+            reason: None,
+        }
+    }
+
+    /// All that is to be said of a task.
+    #[must_use]
+    pub fn of(place: TaskIx, task: &TaskRun) -> Self {
+        Self {
+            place,
+            attempt_no: task.attempt,
+            failures: task.failures,
+            due: task.due,
+            inputs: task.inputs.clone(),
+            root_cause: task.root_cause,
+            report: task.report.clone(),
+            reason: task.reason.clone(),
+        }
+    }
+}
+
 const fn bare(state: TaskState) -> TaskRun {
     TaskRun {
         state,
@@ -236,20 +275,4 @@ const fn bare(state: TaskState) -> TaskRun {
         report: None,
         reason: None,
     }
-}
-
-fn detail(place: TaskIx, task: &TaskRun) -> Option<TaskDetail> {
-    if *task == bare(task.state) {
-        return None;
-    }
-    Some(TaskDetail {
-        place,
-        attempt_no: task.attempt,
-        failures: task.failures,
-        due: task.due,
-        inputs: task.inputs.clone(),
-        root_cause: task.root_cause,
-        report: task.report.clone(),
-        reason: task.reason.clone(),
-    })
 }

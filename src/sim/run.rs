@@ -16,6 +16,7 @@ use super::verdict::{Progress, final_words, lose_rows};
 use super::wire::Network;
 use super::workload::{Workload, queues};
 use crate::protocol::Layout;
+use crate::record::Limits;
 use crate::store::memory::MemoryStore;
 
 /// Most polls of one run: more means that something turns without end.
@@ -64,6 +65,7 @@ pub(super) struct World {
     pub(super) clients: Vec<Process>,
     pub(super) slots: u16,
     pub(super) max_outstanding: Option<u32>,
+    pub(super) state_limits: Limits,
     dice: Mutex<Dice>,
     calm: AtomicBool,
     /// Submits that must still succeed, and requests that must still end.
@@ -143,6 +145,18 @@ impl World {
             workloads,
             calm: AtomicBool::new(false),
             dice: Mutex::new(dice.fork()),
+            // The workflows of a run are small: in two of three what is for large ones is tried on them.
+            state_limits: dice.pick(&[
+                Limits::default(),
+                Limits {
+                    letters: 0,
+                    details: 600,
+                },
+                Limits {
+                    letters: 2,
+                    details: 0,
+                },
+            ]),
             scheduler,
         }
     }

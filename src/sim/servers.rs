@@ -78,6 +78,7 @@ async fn live(world: &World, server: &Server, life: u32, stop: worker::Stop) -> 
                 holder: format!("{}/{life}", server.process.name),
                 standby: true,
                 max_outstanding: world.max_outstanding,
+                state_limits: world.state_limits,
                 ..coordinator::Config::default()
             };
             let pulse = Arc::new(Pulse::new(&env, "leadership"));

@@ -150,6 +150,11 @@ fn judge(execution: &Execution, time_limit: Option<Duration>) -> Result<Option<B
     }
 }
 
+/// A report tells times to the millisecond, which is what the state has room for.
+fn whole_ms(at: Timestamp) -> Timestamp {
+    Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at)
+}
+
 impl Worker {
     /// Stores what the attempt left and posts how it ended; `ended` says afterwards what was posted.
     pub(super) async fn report(
@@ -196,8 +201,8 @@ impl Worker {
             outcome: ended.outcome.clone(),
             token: named,
             worker: self.config.name.to_string(),
-            started_at: ended.started_at,
-            ended_at: self.env.wall(),
+            started_at: ended.started_at.map(whole_ms),
+            ended_at: whole_ms(self.env.wall()),
             exit_code: ended.exit_code,
             output,
             has_log,

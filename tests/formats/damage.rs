@@ -9,11 +9,29 @@ use super::*;
 
 /// Reads `json` as every record, and makes of it what its readers make.
 fn read_as_everything(json: &[u8]) {
-    let graph = Graph::new(&definition().definition).unwrap();
+    let graph = Arc::new(Graph::new(&definition().definition).unwrap());
     if let Ok(record) = decode::<RuntimeRecord>(json) {
-        record
-            .runtime(Arc::new(graph), &mut Changes::default())
-            .ok();
+        let beside = (Some(snapshot()), vec![details()]);
+        for (snapshot, details) in [beside, (None, Vec::new())] {
+            let read = Ledger::read(Limits::default(), record.clone(), snapshot, details);
+            if let Ok((record, _ledger)) = read {
+                record
+                    .runtime(Arc::clone(&graph), &mut Changes::default())
+                    .ok();
+            }
+        }
+    }
+    if let Ok(snapshot) = decode::<SnapshotRecord>(json) {
+        Ledger::read(Limits::default(), runtime(), Some(snapshot), Vec::new()).ok();
+    }
+    if let Ok(details) = decode::<DetailsRecord>(json) {
+        Ledger::read(
+            Limits::default(),
+            runtime(),
+            Some(snapshot()),
+            vec![details],
+        )
+        .ok();
     }
     if let Ok(record) = decode::<DefinitionRecord>(json) {
         Graph::new(&record.definition).ok();
@@ -51,8 +69,8 @@ pub(super) fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
 
 fn golden() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
-        RUNTIME, DEFINITION, MESSAGE, SPEC, COMPLETION, CONTROL, INDEX, SENTINEL, CLAIM, KEY,
-        TOMBSTONE, JOURNAL,
+        RUNTIME_1, RUNTIME, SNAPSHOT, DETAILS, DEFINITION, MESSAGE, SPEC, COMPLETION, CONTROL,
+        INDEX, SENTINEL, CLAIM, KEY, TOMBSTONE, JOURNAL,
     ])
 }
 

@@ -99,6 +99,35 @@ fn keeps<T: Record + PartialEq + Debug>(golden: &str, full: &T, foreign: &Foreig
 #[test]
 fn the_runtime_blob_keeps_its_form() {
     keeps(RUNTIME, &runtime(), &Foreign::Refused);
+    let first = minified(RUNTIME_1);
+    assert_eq!(decode(first.as_bytes()), Ok(runtime_1()));
+    assert_eq!(String::from_utf8(encode(&runtime_1())).unwrap(), first);
+}
+
+#[test]
+fn what_is_beside_the_runtime_blob_keeps_its_form() {
+    keeps(SNAPSHOT, &snapshot(), &Foreign::Refused);
+    keeps(DETAILS, &details(), &Foreign::Refused);
+}
+
+#[test]
+fn a_row_of_an_attempt_says_what_its_report_did() {
+    let head = RuntimeRecord {
+        packed: None,
+        states: "c".repeat(10),
+        tasks: Vec::new(),
+        ..runtime()
+    };
+    let read = Ledger::read(Limits::default(), head, None, vec![details()]);
+    let (whole, _ledger) = read.unwrap();
+    assert_eq!(whole.tasks[..2], runtime_1().tasks[..2]);
+    let second = whole.tasks[2].report.as_ref().unwrap();
+    assert_eq!(second.worker, "node-4/12");
+    assert_eq!(second.started_at, Some(at("2026-03-04T05:06:10Z")));
+    assert_eq!(
+        (second.ended_at, second.has_log),
+        (at("2026-03-04T05:06:10Z"), false)
+    );
 }
 
 #[test]
@@ -164,6 +193,8 @@ fn the_tombstone_keeps_its_form_and_is_told_from_a_state() {
     assert_eq!(purged, Ok(StateRecord::Purged(tombstone())));
     let live = StateRecord::decode(minified(RUNTIME).as_bytes());
     assert_eq!(live, Ok(StateRecord::Live(runtime())));
+    let old = StateRecord::decode(minified(RUNTIME_1).as_bytes());
+    assert_eq!(old, Ok(StateRecord::Live(runtime_1())));
     // Who does not know of tombstones refuses one.
     assert!(refused::<RuntimeRecord>(TOMBSTONE));
     let newer = TOMBSTONE.replace("\"schema\": 1", "\"schema\": 2");
@@ -212,7 +243,7 @@ fn a_record_that_does_not_fit_its_definition_is_refused() {
         let graph = Arc::clone(&graph);
         record.runtime(graph, &mut Changes::default()).is_ok()
     };
-    assert!(fits(&runtime()));
+    assert!(fits(&runtime_1()));
     let beyond = TaskIx::new(8);
     let spoil: [fn(&mut RuntimeRecord, TaskIx); 7] = [
         |record, _| record.states.push('p'),
@@ -229,7 +260,7 @@ fn a_record_that_does_not_fit_its_definition_is_refused() {
         },
     ];
     for spoil in spoil {
-        let mut record = runtime();
+        let mut record = runtime_1();
         spoil(&mut record, beyond);
         assert!(!fits(&record), "{record:?}");
     }
@@ -254,7 +285,7 @@ fn a_counter_beyond_all_counting_is_refused_in_every_form() {
     const SMALL: [&str; 4] = ["generation", "attempt_no", "cancel_requested", "stopping"];
     let mut met = BTreeSet::new();
     for golden in [
-        RUNTIME, MESSAGE, COMPLETION, CONTROL, INDEX, SENTINEL, CLAIM, KEY, TOMBSTONE,
+        RUNTIME_1, RUNTIME, MESSAGE, COMPLETION, CONTROL, INDEX, SENTINEL, CLAIM, KEY, TOMBSTONE,
     ] {
         let whole: Value = serde_json::from_str(golden).unwrap();
         let mut places = Vec::new();

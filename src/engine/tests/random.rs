@@ -11,8 +11,10 @@ use super::cases::{Case, cases};
 use super::reference::{
     Answer, Stand, again, definition_of, end_of, is_bad, may_end_so, result_of,
 };
+use super::shelf::Shelf;
 use super::*;
 use crate::definition::OnFailure;
+use crate::record::Limits;
 
 type Arrow = (TaskState, Cause, TaskState);
 
@@ -23,7 +25,7 @@ struct History<'c> {
     now: Timestamp,
     dice: u64,
     /// The last stored state.
-    stored: Vec<u8>,
+    shelf: Shelf,
     /// Completions applied since.
     unacknowledged: Vec<AttemptId>,
     /// Attempts sent whose completion is still to come.
@@ -41,10 +43,19 @@ impl<'c> History<'c> {
             case.on_failure,
             case.backwards,
         );
-        let runtime = Runtime::start(graph(&definition), &mut Changes::default());
+        let mut runtime = Runtime::start(graph(&definition), &mut Changes::default());
+        let limits = |letters, details| Limits { letters, details };
+        let limits = [
+            limits(4_096, 16_384),
+            limits(0, 600),
+            limits(2, 0),
+            limits(0, 16_384),
+        ];
+        let mut shelf = Shelf::new(limits[usize::try_from(case.seed % 4).unwrap()]);
+        shelf.put(&mut runtime);
         Self {
             case,
-            stored: stored(&runtime),
+            shelf,
             runtime,
             now: Timestamp::UNIX_EPOCH,
             dice: case.seed,
@@ -96,11 +107,9 @@ impl<'c> History<'c> {
 
     /// Attempts that the stored state promises to send.
     fn sendable(&self) -> Vec<AttemptId> {
-        let written = restored(
-            &self.stored,
-            Arc::clone(self.runtime.graph()),
-            &mut Changes::default(),
-        );
+        let graph = Arc::clone(self.runtime.graph());
+        let written = self.shelf.get().0.runtime(graph, &mut Changes::default());
+        let written = written.unwrap();
         let ready = |task: &TaskIx| {
             let [written, now] = [&written, &self.runtime].map(|runtime| runtime.task(*task));
             (written.state, written.attempt) == (TaskState::Ready, now.attempt)
@@ -132,10 +141,17 @@ impl<'c> History<'c> {
     }
 
     fn store(&mut self) -> bool {
-        self.stored = stored(&self.runtime);
+        self.shelf.put(&mut self.runtime);
         self.unacknowledged.clear();
         let mut changes = Changes::default();
-        let again = restored(&self.stored, Arc::clone(self.runtime.graph()), &mut changes);
+        let (record, _ledger) = self.shelf.get();
+        let whole = recorded(&self.runtime);
+        assert_eq!(
+            (&record.states, &record.tasks),
+            (&whole.states, &whole.tasks)
+        );
+        let graph = Arc::clone(self.runtime.graph());
+        let again = record.runtime(graph, &mut changes).unwrap();
         assert!(changes.is_empty(), "nothing was left undrawn");
         assert_eq!(again.tasks(), self.runtime.tasks());
         assert_eq!(again.cancel_applied(), self.runtime.cancel_applied());
@@ -234,7 +250,7 @@ impl<'c> History<'c> {
     fn crash(&mut self) -> bool {
         self.arrows.extend(self.runtime.taken.iter().copied());
         let graph = Arc::clone(self.runtime.graph());
-        self.runtime = restored(&self.stored, graph, &mut Changes::default());
+        self.runtime = self.shelf.load(graph, &mut Changes::default());
         // What was not stored was not acknowledged: it comes again.
         self.under_way.append(&mut self.unacknowledged);
         true

@@ -6,11 +6,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::engine::{Generation, Status};
-use crate::record::{ControlSeq, Epoch, Revision, RunId, RuntimeRecord, Stamp};
+use crate::record::{ControlSeq, Epoch, Limits, Revision, RunId, RuntimeRecord, Stamp};
 use crate::store::layers::Op;
 use crate::store::layers::fault::{Fault, Faults};
 
-fn state(env: &Env, revision: u64) -> RuntimeRecord {
+pub(super) fn state(env: &Env, revision: u64) -> RuntimeRecord {
     RuntimeRecord {
         schema: 1,
         workflow_id: id(),
@@ -30,6 +30,7 @@ fn state(env: &Env, revision: u64) -> RuntimeRecord {
         updated_at: env.wall(),
         states: "r".to_owned(),
         tasks: Vec::new(),
+        packed: None,
     }
 }
 
@@ -38,14 +39,20 @@ async fn cell_with(faults: Faults) -> (Env, Store, Cell, CancellationToken) {
     let env = env_of(&ManualClock::eager());
     let plain = memory(&env).await;
     let hurry = CancellationToken::new();
-    let mut first = Cell::new(env.clone(), plain.clone(), layout(), id());
+    let mut first = Cell::new(
+        env.clone(),
+        plain.clone(),
+        layout(),
+        id(),
+        Limits::default(),
+    );
     let stored = first
         .swap(&state(&env, 1), &mut 0, &hurry)
         .await
         .expect("memory");
     assert_eq!(stored, Swap::Stored);
     let (store, _) = faults.wrap(plain.clone(), env.clone());
-    let mut cell = Cell::new(env.clone(), store, layout(), id());
+    let mut cell = Cell::new(env.clone(), store, layout(), id(), Limits::default());
     cell.load(&hurry).await.expect("memory").expect("stored");
     (env, plain, cell, hurry)
 }
@@ -88,7 +95,13 @@ async fn a_write_that_was_never_carried_out_is_made_again() {
 async fn a_rival_is_told_from_an_own_write() {
     let lost = Faults::script().on(Op::BlobPut, 1, Fault::RequestLost);
     let (env, store, mut cell, hurry) = cell_with(lost).await;
-    let mut rival = Cell::new(env.clone(), store.clone(), layout(), id());
+    let mut rival = Cell::new(
+        env.clone(),
+        store.clone(),
+        layout(),
+        id(),
+        Limits::default(),
+    );
     rival.load(&hurry).await.expect("memory");
     assert_eq!(
         rival
@@ -113,7 +126,13 @@ async fn two_that_make_the_first_state_at_once_have_one_winner() {
     let hurry = CancellationToken::new();
     let mut outcomes = Vec::new();
     for revision in [1, 2] {
-        let mut cell = Cell::new(env.clone(), store.clone(), layout(), id());
+        let mut cell = Cell::new(
+            env.clone(),
+            store.clone(),
+            layout(),
+            id(),
+            Limits::default(),
+        );
         outcomes.push(
             cell.swap(&state(&env, revision), &mut 0, &hurry)
                 .await

@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use uuid::Uuid;
 
 use self::executions::{Executions, ROW_KNOWN_AFTER};
@@ -101,7 +102,9 @@ struct Inside {
     posted: BTreeSet<AttemptKey>,
     /// Executions whose end a stored state has taken up.
     told: BTreeSet<String>,
-    /// Outputs and logs, and when they were stored.
+    /// What is stored beside states.
+    sides: BTreeMap<BlobPath, Bytes>,
+    /// Outputs, logs and what is beside states, and when they were stored.
     blobs: BTreeMap<BlobPath, Duration>,
     starts: u64,
     poison_tasks: u64,

@@ -56,6 +56,7 @@ impl Oracle {
             return;
         }
         inside.blobs.remove(path);
+        inside.sides.remove(path);
         let lives = inside.lives.iter();
         let mut lives = lives.filter(|(_, run)| !inside.purged.contains_key(run));
         let of = |(id, run): (&WorkflowId, &_)| {

@@ -9,7 +9,8 @@ use crate::definition::OnFailure;
 use crate::engine::{AttemptReport, FailureKind, Outcome, TaskIx, TaskState};
 use crate::protocol::Layout;
 use crate::record::{
-    ControlAction, DefinitionRecord, RuntimeRecord, SentinelRecord, StateRecord, TaskDetail, decode,
+    ControlAction, DefinitionRecord, Ledger, Limits, Record, RuntimeRecord, SentinelRecord,
+    SnapshotRecord, StateRecord, TaskDetail, decode,
 };
 use crate::sim::scheduler::hold;
 use crate::store::BlobPath;
@@ -29,6 +30,9 @@ impl Oracle {
         let mut inside = hold(&self.inside);
         if [self.layout.outputs(), self.layout.logs()].contains(&path.container()) {
             inside.blobs.insert(path.clone(), self.scheduler.now());
+            if path.name().contains("/=state/") {
+                inside.sides.insert(path.clone(), body.clone());
+            }
         } else if path.name().ends_with(Layout::DEFINITION_ENDING) {
             match decode::<DefinitionRecord>(body) {
                 Ok(record) => {
@@ -46,13 +50,44 @@ impl Oracle {
             }
         } else if path.container() == self.layout.workflows() {
             match StateRecord::decode(body) {
-                Ok(StateRecord::Live(record)) => self.state_put(&mut inside, sent, record),
+                Ok(StateRecord::Live(record)) => match self.whole(&inside, record) {
+                    Ok(record) => self.state_put(&mut inside, sent, record),
+                    Err(why) => self.note(&mut inside, &format!("{path} {why}")),
+                },
                 Ok(StateRecord::Purged(tombstone)) => {
                     self.tombstone_put(&mut inside, sent, &tombstone);
                 }
                 Err(error) => self.note(&mut inside, &format!("{path} {error}")),
             }
         }
+    }
+
+    /// A state with what is stored beside it.
+    fn whole(&self, inside: &Inside, record: RuntimeRecord) -> Result<RuntimeRecord, String> {
+        fn side<T: Record>(inside: &Inside, path: &BlobPath) -> Result<T, String> {
+            let body = inside.sides.get(path);
+            let body = body.ok_or_else(|| format!("names {path}, which is not stored"))?;
+            decode(body).map_err(|error| format!("names {path}, which {error}"))
+        }
+        let Some(packed) = record.packed.clone() else {
+            let read = Ledger::read(Limits::default(), record, None, Vec::new());
+            return read
+                .map(|(record, _)| record)
+                .map_err(|error| error.to_string());
+        };
+        let (id, run) = (record.workflow_id.clone(), record.run_id);
+        let snapshot = packed
+            .snapshot
+            .map(|stamp| self.layout.snapshot(&id, run, stamp));
+        let snapshot: Option<SnapshotRecord> =
+            snapshot.map(|path| side(inside, &path)).transpose()?;
+        let before = snapshot.iter().flat_map(|snapshot| &snapshot.details);
+        let stamps = before.chain(&packed.details);
+        let details = stamps.map(|stamp| side(inside, &self.layout.details(&id, run, *stamp)));
+        let details = details.collect::<Result<_, _>>()?;
+        let read = Ledger::read(Limits::default(), record, snapshot, details);
+        read.map(|(record, _)| record)
+            .map_err(|error| error.to_string())
     }
 
     fn sentinel_put(&self, inside: &mut Inside, record: &SentinelRecord) {

@@ -187,6 +187,7 @@ impl Bench {
             updated_at: Timestamp::UNIX_EPOCH,
             states: states.to_owned(),
             tasks: (0..4).map(detail).collect(),
+            packed: None,
         };
         self.put(&self.layout.runtime(&id()), encode(&record)).await;
     }

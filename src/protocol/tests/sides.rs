@@ -1,0 +1,246 @@
+//! States that name blobs beside them: what is stored when, and who reads what.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+
+use super::super::read::read_whole;
+use super::states::state;
+use super::*;
+
+use crate::definition::{Source, parse};
+use crate::engine::{
+    Applied, Attempt, AttemptId, AttemptReport, Changes, Generation, Graph, Outcome, RetryAfter,
+    Runtime, TaskIx,
+};
+use crate::record::{Epoch, Limits, RunId, RuntimeRecord, Stamp, StateRecord, TombstoneRecord};
+use crate::store::layers::Op;
+use crate::store::layers::fault::{Fault, Faults};
+use crate::store::{BlobPath, Expect, Kind, StoreError};
+
+/// All that can be beside the state is.
+const ALL_BESIDE: Limits = Limits {
+    letters: 0,
+    details: 0,
+};
+
+/// A leader of a workflow of three tasks, of which one waits.
+struct Writer {
+    env: Env,
+    plain: Store,
+    cell: Cell,
+    runtime: Runtime,
+    stamp: Option<Stamp>,
+}
+
+impl Writer {
+    async fn new(faults: Faults) -> Self {
+        let env = env_of(&ManualClock::eager());
+        let plain = memory(&env).await;
+        let (store, _) = faults.wrap(plain.clone(), env.clone());
+        let yaml =
+            "tasks: [{name: a, cmd: x}, {name: b, cmd: x}, {name: c, cmd: x, depends_on: [b]}]";
+        let definition = parse(&Source::new("t.yaml", yaml))
+            .expect("legal")
+            .definition;
+        let graph = Arc::new(Graph::new(&definition).expect("no loop"));
+        Self {
+            cell: Cell::new(env.clone(), store, layout(), id(), ALL_BESIDE),
+            env,
+            plain,
+            runtime: Runtime::start(graph, &mut Changes::default()),
+            stamp: None,
+        }
+    }
+
+    async fn write(&mut self, revision: u64) -> Result<Swap, ReadError> {
+        let record = RuntimeRecord {
+            states: String::new(),
+            ..state(&self.env, revision)
+        };
+        self.stamp = Some(record.stamp);
+        let touched = self.runtime.take_touched();
+        let hurry = CancellationToken::new();
+        let (cell, runtime) = (&mut self.cell, &self.runtime);
+        cell.swap_tasks(record, runtime, &touched, &mut 0, &hurry)
+            .await
+    }
+
+    /// Applies the success of the task at a place.
+    fn succeed(&mut self, place: u32) {
+        let id = AttemptId {
+            task: TaskIx::new(place),
+            generation: Generation::FIRST,
+            attempt: Attempt::new(1),
+        };
+        let at = crate::env::Timestamp::UNIX_EPOCH;
+        let report = AttemptReport {
+            outcome: Outcome::Succeeded,
+            token: uuid::Uuid::from_u128(u128::from(place))
+                .simple()
+                .to_string(),
+            worker: "w/1".to_owned(),
+            started_at: Some(at),
+            ended_at: at,
+            exit_code: Some(0),
+            output: None,
+            has_log: false,
+            stderr_tail: None,
+            reused_from: None,
+        };
+        let retry = RetryAfter {
+            now: at,
+            delay: std::time::Duration::ZERO,
+        };
+        let (runtime, mut changes) = (&mut self.runtime, Changes::default());
+        let applied = runtime.apply_report(id, report, retry, |_, _| true, &mut changes);
+        assert_eq!(applied, Applied::Changed);
+    }
+
+    async fn read(&self) -> Result<RuntimeRecord, ReadError> {
+        let stored = read_runtime(&self.plain, &layout(), &id()).await?;
+        Ok(stored.expect("stored").record)
+    }
+
+    /// The snapshot that the newest state names.
+    fn snapshot(&self) -> BlobPath {
+        let run = RunId::new(uuid::Uuid::nil());
+        layout().snapshot(&id(), run, self.stamp.expect("written"))
+    }
+}
+
+#[tokio::test]
+async fn a_state_is_read_whole_wherever_its_parts_are() {
+    let mut writer = Writer::new(Faults::script()).await;
+    assert_eq!(writer.write(1).await, Ok(Swap::Stored));
+    assert_eq!(writer.read().await.expect("stored").states, "rrp");
+    for (place, states) in [(0, "drp"), (1, "ddp")] {
+        let sent = writer
+            .runtime
+            .mark_sent(TaskIx::new(place), Attempt::new(1));
+        assert_eq!(sent, Applied::Changed);
+        assert_eq!(writer.write(2).await, Ok(Swap::Stored));
+        let read = writer.read().await.expect("stored");
+        assert_eq!((read.states.as_str(), read.packed), (states, None));
+        let (_, tasks) = RuntimeRecord::tasks_of(&writer.runtime);
+        assert_eq!(read.tasks, tasks);
+    }
+    // The next leader goes on where the first has ended.
+    let (env, store, hurry) = (
+        writer.env.clone(),
+        writer.plain.clone(),
+        CancellationToken::new(),
+    );
+    writer.cell = Cell::new(env, store, layout(), id(), ALL_BESIDE);
+    let loaded = writer.cell.load(&hurry).await.expect("memory");
+    let record = loaded.expect("stored").live().expect("live");
+    let graph = Arc::clone(writer.runtime.graph());
+    writer.runtime = record
+        .runtime(graph, &mut Changes::default())
+        .expect("fits");
+    writer.succeed(0);
+    assert_eq!(writer.write(3).await, Ok(Swap::Stored));
+    writer.succeed(1);
+    assert_eq!(writer.write(4).await, Ok(Swap::Stored));
+    let read = writer.read().await.expect("stored");
+    let (states, tasks) = RuntimeRecord::tasks_of(&writer.runtime);
+    assert_eq!((read.states.as_str(), &states), ("ccr", &read.states));
+    assert_eq!(read.tasks, tasks);
+    let head = read_head(&writer.plain, &layout(), &id()).await;
+    let head = head.expect("memory").expect("stored").record.live();
+    assert_eq!(head.expect("live").states, "");
+}
+
+/// The first put is that of the snapshot, the second that of the state.
+#[tokio::test]
+async fn what_a_state_names_is_stored_before_it() {
+    let refused = Faults::script().on(Op::BlobPut, 1, Fault::Refused);
+    let mut writer = Writer::new(refused).await;
+    let written = writer.write(1).await;
+    assert!(matches!(
+        written,
+        Err(ReadError::Store(StoreError {
+            kind: Kind::Invalid,
+            ..
+        }))
+    ));
+    let read = read_head(&writer.plain, &layout(), &id()).await;
+    assert_eq!(read.expect("memory"), None);
+}
+
+#[tokio::test]
+async fn the_reply_to_what_a_state_names_may_be_lost() {
+    let lost = Faults::script().on(Op::BlobPut, 1, Fault::ReplyLost);
+    let mut writer = Writer::new(lost).await;
+    assert_eq!(writer.write(1).await, Ok(Swap::Stored));
+    assert_eq!(writer.read().await.expect("stored").states, "rrp");
+}
+
+#[tokio::test]
+async fn a_state_that_names_what_is_gone_or_damaged_is_damaged() {
+    let mut writer = Writer::new(Faults::script()).await;
+    assert_eq!(writer.write(1).await, Ok(Swap::Stored));
+    let path = writer.snapshot();
+    let blobs = &writer.plain.blobs;
+    for body in [&b"{}"[..], b"no JSON"] {
+        let etag = blobs
+            .get(&path)
+            .await
+            .expect("memory")
+            .expect("stored")
+            .etag;
+        let expect = Expect::Version(etag);
+        let put = blobs.put(&path, body.into(), &expect, None).await;
+        put.expect("memory");
+        let error = writer.read().await.expect_err("damaged").to_string();
+        assert!(error.contains(&path.to_string()), "{error}");
+    }
+    let etag = blobs
+        .get(&path)
+        .await
+        .expect("memory")
+        .expect("stored")
+        .etag;
+    blobs.delete(&path, &etag).await.expect("memory");
+    let error = writer.read().await.expect_err("gone").to_string();
+    let is_named = error.contains(&path.to_string()) && error.contains("gone");
+    assert!(is_named, "{error}");
+}
+
+/// A purge replaces the state by a tombstone, and then removes what it named.
+#[tokio::test]
+async fn who_reads_a_state_while_it_is_purged_sees_the_tombstone() {
+    let mut writer = Writer::new(Faults::script()).await;
+    assert_eq!(writer.write(1).await, Ok(Swap::Stored));
+    let (plain, snapshot) = (writer.plain.clone(), writer.snapshot());
+    let tombstone = TombstoneRecord {
+        schema: 1,
+        workflow_id: id(),
+        run_id: RunId::new(uuid::Uuid::nil()),
+        epoch: Epoch::new(1),
+        holder: "h/1".to_owned(),
+        stamp: Stamp::new(writer.env.uuid()),
+        request_id: writer.env.uuid(),
+        purged_by: "a@b".to_owned(),
+        purged_at: writer.env.wall(),
+    };
+    let (writer, tombstone) = (&futures::lock::Mutex::new(writer), &tombstone);
+    let (plain, snapshot) = (&plain, &snapshot);
+    let get = |path: BlobPath| {
+        let get = async move {
+            if path == *snapshot {
+                let hurry = CancellationToken::new();
+                let purged = writer.lock().await.cell.bury(tombstone, &hurry).await;
+                assert_eq!(purged, Ok(Swap::Stored));
+                let found = plain.blobs.get(snapshot).await?.expect("stored");
+                plain.blobs.delete(snapshot, &found.etag).await?;
+            }
+            plain.blobs.get(&path).await
+        };
+        get.boxed()
+    };
+    let read = read_whole(&layout(), &id(), ALL_BESIDE, &get).await;
+    let (stored, _ledger) = read.expect("memory").expect("stored");
+    assert_eq!(stored.record, StateRecord::Purged(tombstone.clone()));
+}
