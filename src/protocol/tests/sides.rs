@@ -126,6 +126,8 @@ async fn a_state_is_read_whole_wherever_its_parts_are() {
         let (_, tasks) = RuntimeRecord::tasks_of(&writer.runtime);
         assert_eq!(read.tasks, tasks);
     }
+    writer.succeed(0);
+    assert_eq!(writer.write(3).await, Ok(Swap::Stored));
     // The next leader goes on where the first has ended.
     let (env, store, hurry) = (
         writer.env.clone(),
@@ -139,8 +141,6 @@ async fn a_state_is_read_whole_wherever_its_parts_are() {
     writer.runtime = record
         .runtime(graph, &mut Changes::default())
         .expect("fits");
-    writer.succeed(0);
-    assert_eq!(writer.write(3).await, Ok(Swap::Stored));
     writer.succeed(1);
     assert_eq!(writer.write(4).await, Ok(Swap::Stored));
     let read = writer.read().await.expect("stored");
@@ -152,10 +152,10 @@ async fn a_state_is_read_whole_wherever_its_parts_are() {
     assert_eq!(head.expect("live").states, "");
 }
 
-/// The first put is that of the snapshot, the second that of the state.
 #[tokio::test]
 async fn what_a_state_names_is_stored_before_it() {
-    let refused = Faults::script().on(Op::BlobPut, 1, Fault::Refused);
+    let refused =
+        Faults::script().hook(|_, path| path.contains("=state").then_some(Fault::Refused));
     let mut writer = Writer::new(refused).await;
     let written = writer.write(1).await;
     assert!(matches!(
@@ -171,6 +171,7 @@ async fn what_a_state_names_is_stored_before_it() {
 
 #[tokio::test]
 async fn the_reply_to_what_a_state_names_may_be_lost() {
+    // The first put is that of the snapshot.
     let lost = Faults::script().on(Op::BlobPut, 1, Fault::ReplyLost);
     let mut writer = Writer::new(lost).await;
     assert_eq!(writer.write(1).await, Ok(Swap::Stored));
