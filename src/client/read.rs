@@ -8,7 +8,7 @@ use crate::client::{Client, ClientError, Result};
 use crate::definition::{TaskName, WorkflowId};
 use crate::engine::{AttemptReport, Outcome, Status, TaskIx, TaskState};
 use crate::protocol::{
-    FoundClaim, ReadError, list_claims, read_definition, read_state, readable_claim,
+    FoundClaim, Kept, ReadError, list_claims, read_definition, read_state_again, readable_claim,
 };
 use crate::record::{
     ClaimRecord, DecodeError, DefinitionRecord, RuntimeRecord, StateRecord, TaskDetail,
@@ -55,7 +55,17 @@ impl Client {
 
     /// The state that belongs to this life of the id; none before a coordinator has taken it up.
     pub(super) async fn runtime(&self, of: &DefinitionRecord) -> Result<Option<RuntimeRecord>> {
-        let found = read_state(&self.store, &self.layout, &of.workflow_id).await?;
+        self.runtime_again(of, &Kept::default()).await
+    }
+
+    /// As [`Client::runtime`], for who looks again and again.
+    pub(super) async fn runtime_again(
+        &self,
+        of: &DefinitionRecord,
+        kept: &Kept,
+    ) -> Result<Option<RuntimeRecord>> {
+        let id = &of.workflow_id;
+        let found = read_state_again(&self.store, &self.layout, id, kept).await?;
         let runtime = match found.map(|stored| stored.record) {
             Some(StateRecord::Live(runtime)) if runtime.run_id == of.run_id => Some(runtime),
             // What is left of it is being removed.

@@ -9,6 +9,7 @@ use crate::client::view::{TaskView, WorkflowView};
 use crate::client::{Client, ClientError, Result};
 use crate::definition::{TaskName, WorkflowId};
 use crate::env::Mono;
+use crate::protocol::Kept;
 use crate::record::DefinitionRecord;
 
 /// The pause after something changed, and where pauses start to grow.
@@ -50,6 +51,7 @@ pub struct Watch {
     client: Client,
     definition: Arc<DefinitionRecord>,
     last: Option<WorkflowView>,
+    kept: Kept,
     pause: Duration,
     pause_min: Duration,
     pause_max: Duration,
@@ -68,6 +70,7 @@ impl Client {
         Ok(Watch {
             definition: self.definition(id).await?,
             last: None,
+            kept: Kept::default(),
             pause: Duration::ZERO,
             pause_min: PAUSE_MIN,
             pause_max: PAUSE_MAX,
@@ -141,7 +144,7 @@ impl Watch {
     async fn look(&self) -> Result<WorkflowView> {
         let stage = Stage {
             definition: Arc::clone(&self.definition),
-            runtime: self.client.runtime(&self.definition).await?,
+            runtime: self.client.runtime_again(&self.definition, &self.kept).await?,
         };
         let mut view = self.client.view(&stage).await?;
         if let Some(Running(runs)) = &self.runs {

@@ -31,8 +31,8 @@ pub use outbox::Outbox;
 pub use patience::{PAUSE_MAX, Pauses, patiently};
 pub use projection::{Projection, Shown};
 pub use read::{
-    FoundRow, ReadError, Stored, found, read_blob, read_definition, read_head, read_row,
-    read_runtime, read_sides, read_state, store_errors, understand, understand_state,
+    FoundRow, Kept, ReadError, Stored, found, read_blob, read_definition, read_head, read_row,
+    read_runtime, read_sides, read_state, read_state_again, store_errors, understand, understand_state,
 };
 pub use row::{fields_of, record_of};
 pub use send::send;

@@ -1,5 +1,8 @@
 //! Reading what is stored of a workflow, for everybody who only looks.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 
@@ -58,7 +61,44 @@ pub async fn read_state(
     layout: &Layout,
     id: &WorkflowId,
 ) -> Result<Option<Stored<StateRecord>>, ReadError> {
-    let get = |path: BlobPath| async move { store.blobs.get(&path).await }.boxed();
+    read_state_again(store, layout, id, &Kept::default()).await
+}
+
+/// What is stored beside a state, for who looks at it again and again: none of it ever changes.
+#[derive(Debug, Default)]
+pub struct Kept(Mutex<BTreeMap<BlobPath, Blob>>);
+
+impl Kept {
+    fn blobs(&self) -> MutexGuard<'_, BTreeMap<BlobPath, Blob>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// As [`read_state`], asking only for what is not kept from an earlier look.
+///
+/// # Errors
+/// [`ReadError`]
+pub async fn read_state_again(
+    store: &Store,
+    layout: &Layout,
+    id: &WorkflowId,
+    kept: &Kept,
+) -> Result<Option<Stored<StateRecord>>, ReadError> {
+    let head = &layout.runtime(id);
+    let get = |path: BlobPath| {
+        let get = async move {
+            let known = kept.blobs().get(&path).cloned();
+            if known.is_some() {
+                return Ok(known);
+            }
+            let found = store.blobs.get(&path).await?;
+            if let Some(blob) = found.as_ref().filter(|_| path != *head) {
+                kept.blobs().insert(path, blob.clone());
+            }
+            Ok(found)
+        };
+        get.boxed()
+    };
     let found = read_whole(layout, id, Limits::default(), &get).await?;
     Ok(found.map(|(stored, _ledger)| stored))
 }

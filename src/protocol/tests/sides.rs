@@ -17,6 +17,7 @@ use crate::engine::{
 use crate::record::{Epoch, Limits, RunId, RuntimeRecord, Stamp, StateRecord, TombstoneRecord};
 use crate::store::layers::Op;
 use crate::store::layers::fault::{Fault, Faults};
+use crate::store::layers::meter::Meter;
 use crate::store::{BlobPath, Expect, Kind, StoreError};
 
 /// All that can be beside the state is.
@@ -244,4 +245,25 @@ async fn who_reads_a_state_while_it_is_purged_sees_the_tombstone() {
     let read = read_whole(&layout(), &id(), ALL_BESIDE, &get).await;
     let (stored, _ledger) = read.expect("memory").expect("stored");
     assert_eq!(stored.record, StateRecord::Purged(tombstone.clone()));
+}
+
+#[tokio::test]
+async fn who_looks_again_asks_only_for_the_state_itself() {
+    let mut writer = Writer::new(Faults::script()).await;
+    assert_eq!(writer.write(1).await, Ok(Swap::Stored));
+    let (store, meter) = Meter::wrap(writer.plain.clone());
+    let kept = Kept::default();
+    let look = async || {
+        let read = read_state_again(&store, &layout(), &id(), &kept).await;
+        let state = read.expect("memory").expect("stored").record.live();
+        let gets = meter.take()[&Op::BlobGet].requests;
+        (state.expect("live").states, gets)
+    };
+    assert_eq!(look().await, ("rrp".to_owned(), 2));
+    assert_eq!(look().await, ("rrp".to_owned(), 1));
+    writer.succeed(1);
+    assert_eq!(writer.write(2).await, Ok(Swap::Stored));
+    // Another snapshot and a detail blob.
+    assert_eq!(look().await, ("rcr".to_owned(), 3));
+    assert_eq!(look().await, ("rcr".to_owned(), 1));
 }
