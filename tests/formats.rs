@@ -30,7 +30,8 @@ const RUNTIME_1: &str = include_str!("formats/runtime/v1.json");
 const RUNTIME: &str = include_str!("formats/runtime/v2.json");
 const SNAPSHOT: &str = include_str!("formats/snapshot/v1.json");
 const DETAILS: &str = include_str!("formats/details/v1.json");
-const DEFINITION: &str = include_str!("formats/definition/v1.json");
+const DEFINITION_1: &str = include_str!("formats/definition/v1.json");
+const DEFINITION: &str = include_str!("formats/definition/v2.json");
 const MESSAGE: &str = include_str!("formats/message/v1.json");
 const SPEC: &str = include_str!("formats/spec/v1.json");
 const COMPLETION: &str = include_str!("formats/completion/v1.json");
@@ -258,7 +259,26 @@ fn details() -> DetailsRecord {
     decode(minified(DETAILS).as_bytes()).unwrap()
 }
 
+/// With a merge.
 fn definition() -> DefinitionRecord {
+    let mut record = definition_1();
+    record.schema = 2;
+    record.definition.tasks.push(Task {
+        name: task("merge-1"),
+        cmd: Command::Merge,
+        env: BTreeMap::new(),
+        cwd: None,
+        depends_on: vec![task("extract")],
+        queue: None,
+        dep_policy: DepPolicy::Always,
+        num_retries: 0,
+        timeout_s: None,
+        idempotency_key: None,
+    });
+    record
+}
+
+fn definition_1() -> DefinitionRecord {
     let parents = |names: &[&str]| names.iter().map(|name| task(name)).collect();
     let bare = |name: &str, dep_policy, depends_on| Task {
         name: task(name),

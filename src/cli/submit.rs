@@ -13,7 +13,7 @@ use super::progress::Shown;
 use super::seconds::seconds;
 use super::watch::follow;
 use super::{Context, Outcome, definition, open};
-use crate::definition::WorkflowId;
+use crate::definition::{WorkflowId, limit_fan_in};
 use crate::record::RunId;
 
 /// Arguments of `submit`.
@@ -28,6 +28,9 @@ pub(super) struct SubmitArgs {
     /// The id of the workflow; a new one that sorts by time without it
     #[arg(long, value_name = "ID", value_parser = workflow_id)]
     id: Option<WorkflowId>,
+    /// Before each task with more than N dependencies, let these run in batches of N, each after the one before has ended
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    max_fan_in: Option<u32>,
     /// Follow the workflows to their end, and end by how they end
     #[arg(long)]
     watch: bool,
@@ -66,6 +69,10 @@ pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
     let mut ids = Vec::new();
     for (file, definition) in definitions {
         let id = args.id.clone().unwrap_or_else(|| client.new_id());
+        let definition = match args.max_fan_in {
+            Some(most) => limit_fan_in(definition, most as usize),
+            None => definition,
+        };
         let submitted = client.submit(&id, &definition).await?;
         if context.is_json() {
             context.printer.json(&SubmittedJson {

@@ -78,7 +78,7 @@ impl Client {
         definition: &Definition,
     ) -> Result<(DefinitionRecord, bool)> {
         let record = DefinitionRecord {
-            schema: DefinitionRecord::SCHEMA,
+            schema: DefinitionRecord::schema_of(definition),
             workflow_id: id.clone(),
             run_id: RunId::new(self.env.uuid()),
             submitted_at: self.env.wall(),

@@ -117,6 +117,9 @@ fn inputs(ctx: &Context, book: &Book, task: TaskIx) -> Inputs {
         .inputs
         .as_deref()
         .unwrap_or_else(|| runtime.graph().parents(task));
+    let parents = parents
+        .iter()
+        .filter(|parent| !runtime.graph().is_merge(**parent));
     let input = |parent: &TaskIx| {
         let name = runtime.graph().name(*parent);
         let run = runtime.task(*parent);
@@ -145,7 +148,7 @@ fn inputs(ctx: &Context, book: &Book, task: TaskIx) -> Inputs {
             },
         )
     };
-    parents.iter().map(input).collect()
+    parents.map(input).collect()
 }
 
 fn carried_bytes(input: &Input) -> usize {

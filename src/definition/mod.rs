@@ -4,10 +4,12 @@
 //! behind this module works with a checked definition and checks the graph again ([`check_graph`]) when it loads one.
 //!
 //! The way of a text: `source` (bytes and places) → `yaml` or `json` (a `tree` with spans) → `workflow`, `task`, `dependencies`
-//! (by way of `fields`) → `model`. What is wrong goes into a `diagnostic`.
+//! (by way of `fields`) → `model`. What is wrong goes into a `diagnostic`. Apart: `fan_in` changes a
+//! checked definition for who wants fewer tasks in flight.
 
 mod dependencies;
 mod diagnostic;
+mod fan_in;
 mod fields;
 mod graph;
 mod json;
@@ -23,6 +25,7 @@ mod workflow;
 mod yaml;
 
 pub use diagnostic::{Diagnostic, Problems, Severity, render};
+pub use fan_in::limit_fan_in;
 pub use graph::{GraphError, check_graph};
 pub use model::{Command, Definition, DepPolicy, OnFailure, ResultPolicy, Task};
 pub use name::{InvalidName, QueueName, TaskName, WorkflowId};

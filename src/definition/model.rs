@@ -83,6 +83,8 @@ pub enum Command {
     Shell(String),
     /// A program and its arguments, run directly. Not empty.
     Exec(Vec<String>),
+    /// Nothing: the coordinator completes the task once all that it waits for has ended. No user writes this.
+    Merge,
 }
 
 /// What a task asks of its dependencies before it runs. Satisfied: completed or skipped. Dep-failed: failed, upstream_failed or cancelled.

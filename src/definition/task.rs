@@ -211,6 +211,7 @@ fn command(report: &mut Report<'_>, field: Field<'_, '_>, task: Option<&str>) ->
     };
     let (empty, bytes, carriage_return) = match &command {
         Command::Shell(text) => (text.trim().is_empty(), text.len(), text.contains('\r')),
+        Command::Merge => (false, 0, false),
         Command::Exec(arguments) => (
             arguments.first().is_none_or(String::is_empty),
             arguments.iter().map(|text| text.len() + 1).sum(),

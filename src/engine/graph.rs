@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::task::TaskIx;
 use crate::definition::{
-    Definition, DepPolicy, GraphError, OnFailure, ResultPolicy, TaskName, check_graph,
+    Command, Definition, DepPolicy, GraphError, OnFailure, ResultPolicy, TaskName, check_graph,
 };
 
 /// What the engine needs to know of a definition.
@@ -24,6 +24,7 @@ struct Rule {
     policy: DepPolicy,
     retries: u32,
     is_sink: bool,
+    is_merge: bool,
 }
 
 /// Edges by task: those of task `i` are `targets[offsets[i]..offsets[i + 1]]`.
@@ -60,6 +61,7 @@ impl Graph {
                 policy: task.dep_policy,
                 retries: task.num_retries,
                 is_sink: children.of(at).iter().all(waits_for_any_end),
+                is_merge: task.cmd == Command::Merge,
             });
         let rules = rules.collect();
         Ok(Self {
@@ -124,6 +126,12 @@ impl Graph {
     #[must_use]
     pub fn retries(&self, task: TaskIx) -> u32 {
         self.rules[task.at()].retries
+    }
+
+    /// Whether `task` runs nothing and is completed by itself once it may run.
+    #[must_use]
+    pub fn is_merge(&self, task: TaskIx) -> bool {
+        self.rules[task.at()].is_merge
     }
 
     /// Whether a failure stops the tasks that do not depend on it.

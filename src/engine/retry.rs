@@ -28,6 +28,10 @@ pub(super) fn rerun_set(graph: &Graph, tasks: &[TaskRun]) -> Vec<bool> {
         .collect();
     let mut work: Vec<_> = graph.tasks().filter(|task| rerun[task.at()]).collect();
     while let Some(task) = work.pop() {
+        // It only kept the next batch back.
+        if graph.is_merge(task) {
+            continue;
+        }
         for child in graph.children(task) {
             let follows = match graph.policy(*child) {
                 DepPolicy::Always | DepPolicy::OnFailure | DepPolicy::AllSettled => true,

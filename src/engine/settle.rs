@@ -84,6 +84,9 @@ impl Runtime {
             Verdict::Wait => {}
             // Whoever put the stop in force withdraws it.
             Verdict::Run if self.is_ending(task) => {}
+            Verdict::Run if self.graph.is_merge(task) => {
+                self.end_unrun(task, Cause::Merged, changes, ended);
+            }
             Verdict::Run => {
                 self.step(task, Cause::Released);
                 self.issue(task, changes);

@@ -206,6 +206,8 @@ pub enum Cause {
     Blocked,
     /// It is not needed.
     Unneeded,
+    /// Its dependencies are what it asks for, and there is nothing to run.
+    Merged,
     /// Its message was sent, or must be taken for sent.
     Sent,
     /// Its message was refused for good.
@@ -231,6 +233,7 @@ pub const TRANSITIONS: &[(TaskState, Cause, TaskState)] = &[
         TaskState::UpstreamFailed,
     ),
     (TaskState::Pending, Cause::Unneeded, TaskState::Skipped),
+    (TaskState::Pending, Cause::Merged, TaskState::Completed),
     (TaskState::Pending, Cause::Cancelled, TaskState::Cancelled),
     (TaskState::Ready, Cause::Sent, TaskState::Dispatched),
     (TaskState::Ready, Cause::Refused, TaskState::Failed),

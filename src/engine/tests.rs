@@ -14,6 +14,7 @@ use crate::record::{
 mod cases;
 mod cost;
 mod facts;
+mod fan_in;
 mod random;
 mod reference;
 mod requests;

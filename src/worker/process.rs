@@ -87,6 +87,9 @@ impl ProcessExecutor {
                 let why = "there is no shell: neither `bash` nor `sh` is on the worker's PATH";
                 return Err(End::Refused(why.to_owned()));
             }
+            (definition::Command::Merge, _) => {
+                return Err(End::Refused("a merge runs nothing".to_owned()));
+            }
             (definition::Command::Exec(words), _) => {
                 let Some((program, arguments)) = words.split_first() else {
                     return Err(End::Refused("the command is empty".to_owned()));

@@ -150,6 +150,51 @@ fn a_workflow_goes_through_all_commands_on_the_emulator() {
 }
 
 #[test]
+fn a_limited_fan_in_runs_in_batches_and_the_join_gets_the_inputs_that_it_asked_for() {
+    let folder = Folder::new();
+    let stage = Stage::new("clifanin");
+    let file = folder.file("wide.yaml");
+    let emit = "echo 1 > \"$WORKFLOW_OUTPUT\"";
+    let leaf = |place: usize| format!("  - {{name: t{place}, cmd: '{emit}'}}\n");
+    let leaves: String = (0..5).map(leaf).collect();
+    let join = "  - {name: join, cmd: 'cp \"$WORKFLOW_INPUTS\" \"$WORKFLOW_OUTPUT\"', depends_on: [t0, t1, t2, t3, t4]}\n";
+    std::fs::write(&file, format!("tasks:\n{leaves}{join}")).unwrap();
+    let too_few = stage.run(&["submit", &file, "--max-fan-in", "1"]);
+    assert_eq!(code(&too_few), 2, "{too_few:?}");
+    assert_eq!(code(&stage.run(&["doctor", "--fix", "--quiet"])), 0);
+    let submit = ["submit", &file, "--id", "wide", "--max-fan-in", "2"];
+    stage.json(&submit);
+    assert_eq!(stage.json(&submit)["is_new"], false);
+    let mut coordinator = stage.start(&["coordinator"]);
+    let mut worker = stage.start(&["worker"]);
+    assert_eq!(code(&stage.run(&["watch", "wide", "--timeout-s", "60"])), 0);
+    let tasks = stage.json(&["tasks", "wide"]);
+    let names: Vec<_> = tasks
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|task| &task["name"])
+        .collect();
+    assert_eq!(
+        names,
+        ["t0", "t1", "t2", "t3", "t4", "join", "merge-1", "merge-2"]
+    );
+    let ended_at = |place: usize| tasks[place]["ended_at"].as_str().unwrap().to_owned();
+    let started_at = |place: usize| tasks[place]["started_at"].as_str().unwrap().to_owned();
+    assert!(
+        ended_at(1) <= started_at(2) && ended_at(3) <= started_at(4),
+        "{tasks}"
+    );
+    let inputs = stage.json(&["output", "wide", "join"]);
+    let inputs: Vec<_> = inputs.as_object().unwrap().keys().collect();
+    assert_eq!(inputs, ["t0", "t1", "t2", "t3", "t4"]);
+    for process in [&mut worker, &mut coordinator] {
+        process.signal(Signal::SIGTERM);
+        assert_eq!(process.wait_for_exit(LONG).code(), Some(0));
+    }
+}
+
+#[test]
 fn no_log_level_shows_a_key_or_a_signature() {
     let stage = Stage::new("clilogs");
     let output = stage.run(&["doctor", "--fix", "-vv", "--log", "trace,azure_core=trace"]);

@@ -9,7 +9,7 @@ use super::*;
 
 /// Reads `json` as every record, and makes of it what its readers make.
 fn read_as_everything(json: &[u8]) {
-    let graph = Arc::new(Graph::new(&definition().definition).unwrap());
+    let graph = Arc::new(Graph::new(&definition_1().definition).unwrap());
     if let Ok(record) = decode::<RuntimeRecord>(json) {
         let beside = (Some(snapshot()), vec![details()]);
         for (snapshot, details) in [beside, (None, Vec::new())] {
@@ -69,8 +69,22 @@ pub(super) fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
 
 fn golden() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
-        RUNTIME_1, RUNTIME, SNAPSHOT, DETAILS, DEFINITION, MESSAGE, SPEC, COMPLETION, CONTROL,
-        INDEX, SENTINEL, CLAIM, KEY, TOMBSTONE, JOURNAL,
+        RUNTIME_1,
+        RUNTIME,
+        SNAPSHOT,
+        DETAILS,
+        DEFINITION_1,
+        DEFINITION,
+        MESSAGE,
+        SPEC,
+        COMPLETION,
+        CONTROL,
+        INDEX,
+        SENTINEL,
+        CLAIM,
+        KEY,
+        TOMBSTONE,
+        JOURNAL,
     ])
 }
 

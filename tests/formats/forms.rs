@@ -133,6 +133,15 @@ fn a_row_of_an_attempt_says_what_its_report_did() {
 #[test]
 fn the_definition_blob_keeps_its_form() {
     keeps(DEFINITION, &definition(), &Foreign::Refused);
+    let first = minified(DEFINITION_1);
+    assert_eq!(decode(first.as_bytes()), Ok(definition_1()));
+    assert_eq!(String::from_utf8(encode(&definition_1())).unwrap(), first);
+    for record in [definition(), definition_1()] {
+        assert_eq!(
+            DefinitionRecord::schema_of(&record.definition),
+            record.schema
+        );
+    }
 }
 
 #[test]
@@ -238,7 +247,7 @@ fn rows_hold_records_field_by_field() {
 
 #[test]
 fn a_record_that_does_not_fit_its_definition_is_refused() {
-    let graph = Arc::new(Graph::new(&definition().definition).unwrap());
+    let graph = Arc::new(Graph::new(&definition_1().definition).unwrap());
     let fits = |record: &RuntimeRecord| {
         let graph = Arc::clone(&graph);
         record.runtime(graph, &mut Changes::default()).is_ok()
