@@ -144,7 +144,10 @@ impl Watch {
     async fn look(&self) -> Result<WorkflowView> {
         let stage = Stage {
             definition: Arc::clone(&self.definition),
-            runtime: self.client.runtime_again(&self.definition, &self.kept).await?,
+            runtime: self
+                .client
+                .runtime_again(&self.definition, &self.kept)
+                .await?,
         };
         let mut view = self.client.view(&stage).await?;
         if let Some(Running(runs)) = &self.runs {

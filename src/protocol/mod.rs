@@ -32,7 +32,8 @@ pub use patience::{PAUSE_MAX, Pauses, patiently};
 pub use projection::{Projection, Shown};
 pub use read::{
     FoundRow, Kept, ReadError, Stored, found, read_blob, read_definition, read_head, read_row,
-    read_runtime, read_sides, read_state, read_state_again, store_errors, understand, understand_state,
+    read_runtime, read_sides, read_state, read_state_again, store_errors, understand,
+    understand_state,
 };
 pub use row::{fields_of, record_of};
 pub use send::send;

@@ -166,6 +166,9 @@ impl Ledger {
         if runtime.tasks().len() <= self.limits.letters {
             record.states = letters(runtime);
             self.changed.clear();
+            // One that was written under other limits would be taken for the newer.
+            self.snapshot = None;
+            self.in_snapshot = 0;
         } else {
             changed = self.by_letter(runtime);
             let bytes = changed.values().map(String::len).sum::<usize>();

@@ -99,6 +99,28 @@ impl Writer {
         assert_eq!(applied, Applied::Changed);
     }
 
+    /// Writes, and reads the same.
+    async fn is_read_as_written(&mut self, states: &str) {
+        assert_eq!(self.write(2).await, Ok(Swap::Stored));
+        let read = self.read().await.expect("stored");
+        let (written, tasks) = RuntimeRecord::tasks_of(&self.runtime);
+        assert_eq!((read.states.as_str(), written.as_str()), (states, states));
+        assert_eq!((read.tasks, read.packed), (tasks, None));
+    }
+
+    /// Takes the state up as the next leader does.
+    async fn next_leader(&mut self, limits: Limits) {
+        let (env, store) = (self.env.clone(), self.plain.clone());
+        self.cell = Cell::new(env, store, layout(), id(), limits);
+        let loaded = self.cell.load(&CancellationToken::new()).await;
+        let record = loaded.expect("memory").expect("stored").live();
+        let graph = Arc::clone(self.runtime.graph());
+        let restored = record
+            .expect("live")
+            .runtime(graph, &mut Changes::default());
+        self.runtime = restored.expect("fits");
+    }
+
     async fn read(&self) -> Result<RuntimeRecord, ReadError> {
         let stored = read_runtime(&self.plain, &layout(), &id()).await?;
         Ok(stored.expect("stored").record)
@@ -121,36 +143,22 @@ async fn a_state_is_read_whole_wherever_its_parts_are() {
             .runtime
             .mark_sent(TaskIx::new(place), Attempt::new(1));
         assert_eq!(sent, Applied::Changed);
-        assert_eq!(writer.write(2).await, Ok(Swap::Stored));
-        let read = writer.read().await.expect("stored");
-        assert_eq!((read.states.as_str(), read.packed), (states, None));
-        let (_, tasks) = RuntimeRecord::tasks_of(&writer.runtime);
-        assert_eq!(read.tasks, tasks);
+        writer.is_read_as_written(states).await;
     }
     writer.succeed(0);
-    assert_eq!(writer.write(3).await, Ok(Swap::Stored));
-    // The next leader goes on where the first has ended.
-    let (env, store, hurry) = (
-        writer.env.clone(),
-        writer.plain.clone(),
-        CancellationToken::new(),
-    );
-    writer.cell = Cell::new(env, store, layout(), id(), ALL_BESIDE);
-    let loaded = writer.cell.load(&hurry).await.expect("memory");
-    let record = loaded.expect("stored").live().expect("live");
-    let graph = Arc::clone(writer.runtime.graph());
-    writer.runtime = record
-        .runtime(graph, &mut Changes::default())
-        .expect("fits");
+    writer.is_read_as_written("cdp").await;
+    // The next leaders go on where the one before has ended, whatever their limits.
+    writer.next_leader(ALL_BESIDE).await;
     writer.succeed(1);
-    assert_eq!(writer.write(4).await, Ok(Swap::Stored));
-    let read = writer.read().await.expect("stored");
-    let (states, tasks) = RuntimeRecord::tasks_of(&writer.runtime);
-    assert_eq!((read.states.as_str(), &states), ("ccr", &read.states));
-    assert_eq!(read.tasks, tasks);
+    writer.is_read_as_written("ccr").await;
     let head = read_head(&writer.plain, &layout(), &id()).await;
     let head = head.expect("memory").expect("stored").record.live();
     assert_eq!(head.expect("live").states, "");
+    writer.next_leader(Limits::default()).await;
+    writer.succeed(2);
+    writer.is_read_as_written("ccc").await;
+    writer.next_leader(ALL_BESIDE).await;
+    writer.is_read_as_written("ccc").await;
 }
 
 #[tokio::test]
