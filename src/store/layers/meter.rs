@@ -16,6 +16,8 @@ pub struct Count {
     pub requests: u64,
     /// Those that ended in an error.
     pub errors: u64,
+    /// Those whose reply carried content: receives and reads that found something.
+    pub found: u64,
     /// Bytes of content sent: bodies, texts and fields, without names and headers.
     pub sent: u64,
     /// Bytes of content received.
@@ -26,6 +28,7 @@ impl AddAssign for Count {
     fn add_assign(&mut self, other: Self) {
         self.requests += other.requests;
         self.errors += other.errors;
+        self.found += other.found;
         self.sent += other.sent;
         self.received += other.received;
     }
@@ -96,6 +99,7 @@ impl Layer for Meter {
         let result = send().await;
         let reply = match &result {
             Ok(reply) => Count {
+                found: u64::from(reply.weight() > 0),
                 received: bytes(reply.weight()),
                 ..Count::default()
             },

@@ -23,6 +23,8 @@ pub mod gate;
 pub mod health;
 pub mod meter;
 mod op;
+#[cfg(test)]
+pub(crate) mod remote;
 pub mod retry;
 
 #[cfg(test)]

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use uuid::Uuid;
 
 use super::Op;
 use super::fault::{Fault, Faults};
 use super::gate::Gate;
 use super::meter::{Count, Meter};
+use super::remote::{Remote, Service};
 use super::retry::{Policy, Retry};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::manual::ManualClock;
@@ -176,6 +178,10 @@ async fn a_meter_counts_requests_errors_and_content() {
     assert_eq!(content(Op::QueueExtend), (0, 0));
     assert_eq!(content(Op::RowWrite), (5, 0));
     assert_eq!(content(Op::RowQuery), (0, 5));
+    let found = |op: &Op| counts[op].found == 1;
+    let with_content = counts.iter().filter(|(_, count)| count.received > 0);
+    assert!(with_content.map(|(op, _)| op).all(found));
+    assert_eq!(counts[&Op::QueueSend].found, 0);
     assert!(counts.values().all(|c| c.requests == 1 && c.errors == 0));
     assert_eq!(meter.total(), Count::default(), "taken");
     let missing = BlobPath::new(Container::new("nowhere").unwrap(), "a").unwrap();
@@ -301,4 +307,25 @@ async fn a_hook_chooses_by_request_and_path_after_the_script() {
     assert_eq!(kind(store.blobs.get(&path).await), Some(Kind::Unavailable));
     assert_eq!(kind(store.blobs.get(&other).await), None);
     assert_eq!(injector.happened(), 2);
+}
+
+#[tokio::test]
+async fn a_narrow_service_takes_one_request_at_a_time_and_a_wide_one_any_number() {
+    let (wide, narrow) = (Service::wide(SECOND), Service::narrow(SECOND));
+    for (service, answered) in [(wide, 2), (narrow, 1)] {
+        let clock = ManualClock::still();
+        let inner = MemoryStore::open(clock.env());
+        inner.queues.create_queue(&queue()).await.unwrap();
+        let store = Remote::wrap(inner, clock.env(), service);
+        let mut sends = [send(&store).boxed(), send(&store).boxed()];
+        let mut ends = || {
+            let ended = sends.iter_mut().filter_map(FutureExt::now_or_never);
+            ended.count()
+        };
+        assert_eq!(ends(), 0);
+        clock.advance(SECOND / 2);
+        assert_eq!(ends(), 0, "the replies are on their way");
+        clock.advance(SECOND / 2);
+        assert_eq!(ends(), answered);
+    }
 }

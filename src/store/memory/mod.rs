@@ -39,6 +39,15 @@ impl MemoryStore {
             rows: Arc::new(rows::MemoryRows::new(clock)),
         }
     }
+
+    /// An account that tells nobody of a message, as a remote one: [`Queues::wait`](super::Queues::wait) takes its time.
+    #[cfg(test)]
+    pub(crate) fn silent(env: Env) -> Store {
+        Store {
+            queues: Arc::new(queues::MemoryQueues::silent(ServiceClock(env.clone()))),
+            ..Self::open(env)
+        }
+    }
 }
 
 /// The clock of the service, apart from those of its clients: the one place to skew it.

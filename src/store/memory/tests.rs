@@ -103,6 +103,21 @@ async fn a_wait_ends_at_its_limit_also_without_the_queue() {
 }
 
 #[tokio::test]
+async fn a_silent_store_tells_nobody_of_a_message() {
+    let clock = ManualClock::still();
+    let store = MemoryStore::silent(clock.env());
+    store.queues.create_queue(&queue()).await.unwrap();
+    let queue = queue();
+    let mut wait = store.queues.wait(&queue, 60 * SECOND);
+    assert!(wait.as_mut().now_or_never().is_none());
+    let sent = store.queues.send(&queue, "x", Duration::ZERO);
+    sent.await.unwrap();
+    assert!(wait.as_mut().now_or_never().is_none());
+    clock.advance(60 * SECOND);
+    assert!(wait.now_or_never().is_some());
+}
+
+#[tokio::test]
 async fn a_receipt_outlives_its_time_until_another_receives() {
     let clock = ManualClock::still();
     let store = opened(&clock).await;
