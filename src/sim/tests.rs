@@ -1,5 +1,7 @@
 //! Fixed seeds, the promise that a seed is a whole history, and scenarios that seeds have found.
 
+mod counts;
+
 use std::sync::Arc;
 use std::time::Duration;
 

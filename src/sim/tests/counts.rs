@@ -1,0 +1,136 @@
+//! What workflows cost in requests, counted in virtual time: the same on every machine and in every run.
+//!
+//! Counted is what coordinator and worker ask for from the submission of a workflow to its final row, receives that find nothing
+//! included.
+
+mod pipeline;
+
+use std::time::Duration;
+
+use pipeline::{Counted, Plan, count, flat};
+
+use crate::store::layers::Op;
+use crate::store::layers::remote::Service;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// As Azure, and as the emulator: batches form differently in each.
+fn services() -> [Service; 2] {
+    [Service::wide(ms(5)), Service::narrow(ms(1))]
+}
+
+#[test]
+fn a_flat_workflow_costs_two_point_six_requests_a_task_with_many_slots() {
+    for service in services() {
+        let counted = count(Plan::new(service.clone(), flat(500), 32));
+        assert!(counted.per_task() <= 2.6, "{service:?}: {counted}");
+        // Slots that free up together are filled by one receive, and what ends together shares a message.
+        let shared = Shared::measured(&counted);
+        let is_shared = shared.tasks >= 10.0 && shared.results >= 10.0;
+        assert!(is_shared, "{shared:?}, {service:?}: {counted}");
+    }
+}
+
+/// State writes that follow from no receive: the first, the sentinel, and blobs beside the state of a large workflow.
+const PUTS_BESIDE: u64 = 5;
+
+#[test]
+fn tasks_shorter_than_a_heartbeat_cost_no_claim_no_read_and_few_writes() {
+    for service in services() {
+        for takes in [ms(500), ms(4000)] {
+            let counted = count(Plan {
+                takes,
+                ..Plan::new(service.clone(), flat(500), 32)
+            });
+            let Counted {
+                coordinator,
+                worker,
+                ..
+            } = &counted;
+            assert_eq!(coordinator.claims + worker.claims, 0, "{counted}");
+            assert_eq!(worker.of(Op::BlobGet), 0, "{counted}");
+            let (rows, secs) = (coordinator.of(Op::RowWrite), counted.took.as_secs());
+            assert!(rows <= secs / 2 + 2, "{counted}");
+            // What was sent is noted with what comes back, or by itself after a second: once for each wave of long tasks.
+            let waves = counted.tasks().div_ceil(32);
+            let marks = if takes > ms(1000) { waves } else { 0 };
+            let puts = coordinator.of(Op::BlobPut);
+            let most = coordinator.finds() + marks + PUTS_BESIDE;
+            assert!(puts <= most, "above {most}: {counted}");
+        }
+    }
+}
+
+#[test]
+fn what_a_task_costs_does_not_grow_with_the_workflow() {
+    for service in services() {
+        let each = |tasks| count(Plan::new(service.clone(), flat(tasks), 32)).per_task();
+        let (few, many) = (each(500), each(5000));
+        assert!(many <= few * 1.02, "{few} and {many}, {service:?}");
+    }
+}
+
+/// How much is shared: what the capacity model goes by.
+#[derive(Debug)]
+struct Shared {
+    /// Results a completion message.
+    results: f64,
+    /// Task messages a receive of the worker.
+    tasks: f64,
+    /// Completion messages a receive of the coordinator.
+    messages: f64,
+}
+
+impl Shared {
+    fn measured(counted: &Counted) -> Self {
+        let Counted {
+            coordinator,
+            worker,
+            ..
+        } = counted;
+        let (tasks, messages) = (counted.tasks() as f64, worker.of(Op::QueueSend) as f64);
+        Self {
+            results: tasks / messages,
+            tasks: tasks / worker.finds() as f64,
+            messages: messages / coordinator.finds() as f64,
+        }
+    }
+
+    /// Requests a task while there is always work. Receives that find nothing come on top: one for each pause of a queue at rest.
+    fn predicts(&self) -> f64 {
+        // Its message is sent and deleted, and so is the message with its result.
+        let messages = 2.0 + 2.0 / self.results;
+        let receives = 1.0 / self.tasks + 1.0 / (self.messages * self.results);
+        // What a receive brings is stored at once.
+        let puts = 1.0 / (self.messages * self.results);
+        messages + receives + puts
+    }
+}
+
+#[test]
+fn requests_a_task_follow_from_what_is_shared() {
+    for service in services() {
+        for slots in [1, 4, 32] {
+            let counted = count(Plan::new(service.clone(), flat(500), slots));
+            let shared = Shared::measured(&counted);
+            let (predicted, each) = (shared.predicts(), counted.per_task());
+            let is_near = (predicted / each - 1.0).abs() <= 0.05;
+            assert!(
+                is_near,
+                "{predicted} by {shared:?}, {slots} slots: {counted}"
+            );
+            if slots == 1 {
+                let alone = [counted.worker.of(Op::QueueSend), counted.worker.finds()];
+                assert_eq!(alone, [counted.tasks(); 2], "nothing to share: {counted}");
+            }
+        }
+    }
+}
+
+#[test]
+fn counts_are_the_same_in_every_run() {
+    let run = || count(Plan::new(Service::wide(ms(5)), flat(100), 4)).to_string();
+    assert_eq!(run(), run());
+}
