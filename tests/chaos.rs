@@ -20,7 +20,7 @@ use dagaz::env::real;
 use serde_json::Value;
 
 use crate::support::azurite::Azurite;
-use crate::support::stack::{Foreign, Stack};
+use crate::support::stack::{Foreign, Stack, whole_state};
 use crew::Crew;
 use diary::{Diary, wall_us};
 use oracle::{Answers, Story, judge};
@@ -124,8 +124,8 @@ fn run(name: &str, asked: Asked) {
             let file = diary.notes().join(format!("{}.{task}", workload.id));
             std::fs::read_to_string(file).unwrap_or_default()
         };
-        let blob = foreign.blob("chaos1-workflows", &format!("{}.json", workload.id));
-        match Story::read(workload, &blob, note) {
+        let state = whole_state(&azurite, "chaos1", &workload.id);
+        match Story::read(workload, &state, note) {
             Err(error) => wrong.push(error),
             Ok(story) => {
                 started += story.started();

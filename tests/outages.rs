@@ -9,7 +9,7 @@ use crate::pipeline::task;
 use crate::support::azurite::azurite;
 use crate::support::process::Process;
 use crate::support::proxy::{Fault, Kind, Proxy, Times};
-use crate::support::stack::{Foreign, PATIENCE, Stack, now, until};
+use crate::support::stack::{Foreign, PATIENCE, Stack, now, until, whole_state};
 
 const LEASE: Duration = Duration::from_secs(15);
 const COORDINATOR: [&str; 3] = ["coordinator", "--lease-duration-s", "15"];
@@ -293,11 +293,11 @@ tasks:
   - {name: b, cmd: 'true', depends_on: [a], queue: later}
 "#;
     stack.submit("output", definition);
-    let state = until("the output to be known", || {
+    until("the output to be known", || {
         let status = stack.status("output");
-        let is_done = task(&status, "b")["state"] == "queued";
-        is_done.then(|| foreign.blob("emptied1-workflows", "output.json"))
+        (task(&status, "b")["state"] == "queued").then_some(())
     });
+    let state = whole_state(azurite(), "emptied1", "output");
     let run = state["run_id"].as_str().unwrap().replace('-', "");
     let token = state["tasks"][0]["report"]["token"].as_str().unwrap();
     let path = format!("output/{run}/a/1-{token}.output.json");

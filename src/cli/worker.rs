@@ -20,7 +20,7 @@ use crate::env::{Env, Pulse};
 use crate::protocol::Layout;
 use crate::store::Store;
 use crate::store::layers::health::Health;
-use crate::worker::{self, Config, Observer, ProcessExecutor, Stop};
+use crate::worker::{self, Config, Observer, ProcessExecutor, RESULTS_PER_MESSAGE, Stop};
 
 /// Arguments of `worker`. Each can be given as `WORKFLOW_WORKER_…` too.
 #[derive(Debug, clap::Args)]
@@ -109,6 +109,7 @@ impl WorkerArgs {
             heartbeat_interval: self.heartbeat_interval_s,
             cancel_poll_interval: self.cancel_poll_interval_s,
             completion_send_max_attempts: self.completion_send_max_attempts,
+            results_per_message: RESULTS_PER_MESSAGE,
             max_deliveries: self.max_deliveries,
             max_interruptions: self.max_interruptions,
             drain_timeout: self.drain_timeout_s,

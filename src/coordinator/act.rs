@@ -1,6 +1,7 @@
 //! What a stored state obliges to: acknowledging, sending, projecting, and ending in order (P4, P6, P15, P16).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::StreamExt as _;
@@ -21,11 +22,11 @@ const ACKS_AT_ONCE: usize = 8;
 
 impl Actor {
     /// Acknowledges what is stored (P6) and moves to poison what no state has issued (P7).
-    pub(super) async fn acknowledge(
+    pub(super) fn acknowledge(
         &self,
         news: News,
         unissued: &BTreeSet<usize>,
-    ) -> Result<(), Trouble> {
+    ) -> impl Future<Output = Result<(), Trouble>> + Send + use<> {
         let mut settled = Vec::with_capacity(news.results.len() + news.controls.len());
         for (at, (result, delivery)) in news.results.into_iter().enumerate() {
             if unissued.contains(&at) {
@@ -40,25 +41,30 @@ impl Actor {
             Stats::count(&self.ctx.stats.requests_answered);
             settled.push(delivery.handled());
         }
-        self.carry_out(settled).await
+        self.carry_out(settled)
     }
 
-    pub(super) async fn carry_out(&self, settled: Vec<Settled>) -> Result<(), Trouble> {
-        let ctx = &self.ctx;
-        let mut acks = futures::stream::iter(settled)
-            .map(|settled| carry_out(&ctx.store, &ctx.layout, settled))
-            .buffer_unordered(ACKS_AT_ONCE);
-        while let Some(result) = acks.next().await {
-            match result {
-                Ok(()) => {}
-                Err(error) if error.kind == Kind::Fenced => return Err(Trouble::Fenced),
-                // The message comes back and is old news then.
-                Err(error) => {
-                    tracing::warn!(workflow = %self.id, error = %error, "message_not_acknowledged");
+    pub(super) fn carry_out(
+        &self,
+        settled: Vec<Settled>,
+    ) -> impl Future<Output = Result<(), Trouble>> + Send + use<> {
+        let (ctx, id) = (Arc::clone(&self.ctx), self.id.clone());
+        async move {
+            let mut acks = futures::stream::iter(settled)
+                .map(|settled| carry_out(&ctx.store, &ctx.layout, settled))
+                .buffer_unordered(ACKS_AT_ONCE);
+            while let Some(result) = acks.next().await {
+                match result {
+                    Ok(()) => {}
+                    Err(error) if error.kind == Kind::Fenced => return Err(Trouble::Fenced),
+                    // The message comes back and is old news then.
+                    Err(error) => {
+                        tracing::warn!(workflow = %id, error = %error, "message_not_acknowledged");
+                    }
                 }
             }
+            Ok(())
         }
-        Ok(())
     }
 
     /// News of a workflow that is set aside: left on the queue, until it has come so often that it is kept in the poison queue, as it

@@ -7,6 +7,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures::future::join;
+
 use super::actor::{Actor, GRACE_NOTE_INTERVAL, MARKS_AFTER, News, Trouble};
 use super::book::{Fate, Pass, refused_by_purge};
 use super::load::Loaded;
@@ -95,10 +97,16 @@ impl Actor {
             }
             self.dispatch.send_again(&self.ctx, book, &lost);
         }
-        self.acknowledge(news, &unissued).await?;
-        // A queue that hangs must hold up no workflow that sends to another.
-        drop(turn);
-        self.send().await?;
+        let acknowledged = self.acknowledge(news, &unissued);
+        let acknowledged = async {
+            let acknowledged = acknowledged.await;
+            // A queue that hangs must hold up no workflow that sends to another.
+            drop(turn);
+            acknowledged
+        };
+        // Neither waits for the other: both follow from what is stored.
+        let (acknowledged, sent) = join(acknowledged, self.send()).await;
+        acknowledged.and(sent)?;
         let _turn = ctx.turns.acquire().await.expect("never closed");
         self.project().await?;
         self.asides.reset();

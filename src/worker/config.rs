@@ -10,6 +10,8 @@ use crate::env::real::{ProcessName, process_name};
 const SAFETY_MARGIN: Duration = Duration::from_secs(15);
 /// With fewer, what was delivered twice and never started would fail.
 const DELIVERIES_MIN: u32 = 2;
+/// Most results that share a message.
+pub const RESULTS_PER_MESSAGE: usize = 64;
 
 /// The settings of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub struct Config {
     pub cancel_poll_interval: Duration,
     /// `--completion-send-max-attempts`: tries to post a completion before its message is left to come back; 0 for ever.
     pub completion_send_max_attempts: u32,
+    /// Most results that share a message: [`RESULTS_PER_MESSAGE`].
+    pub results_per_message: usize,
     /// `--max-deliveries`: starts of one attempt before it fails for good. At least 2: a message that was delivered before counts as started
     /// before, though nobody may have come to that.
     pub max_deliveries: u32,
@@ -54,6 +58,7 @@ impl Default for Config {
             heartbeat_interval: Duration::from_secs(20),
             cancel_poll_interval: Duration::from_secs(30),
             completion_send_max_attempts: 60,
+            results_per_message: RESULTS_PER_MESSAGE,
             max_deliveries: 5,
             max_interruptions: 50,
             drain_timeout: Duration::from_secs(30),

@@ -1,7 +1,6 @@
 //! What becomes of one message, from its receipt to one of the ways out (P21).
 
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::join;
@@ -140,10 +139,9 @@ impl Worker {
             way
         };
         let ((), way) = join(keeper.run(), worked).await;
-        self.leaving.fetch_add(1, Ordering::SeqCst);
+        let _without_a_slot = self.ends.leaves();
         self.leave(keeper.delivery(), &keeper.held().await, way)
             .await;
-        self.leaving.fetch_sub(1, Ordering::SeqCst);
         way
     }
 
@@ -301,7 +299,10 @@ impl Worker {
         token: Token,
         mut ended: Ended,
     ) -> Way {
-        let persisted = self.report(keeper, delivery, token, &mut ended).await;
+        let persisted = {
+            let _on_its_way = self.ends.posts();
+            self.report(keeper, delivery, token, &mut ended).await
+        };
         let seen = TaskEnded::of(&delivery.task, &ended.outcome);
         match persisted {
             Persisted::Stored => {

@@ -10,6 +10,7 @@ mod accept;
 mod cancel;
 mod capture;
 mod config;
+mod ends;
 mod environment;
 mod executor;
 mod files;
@@ -27,7 +28,6 @@ mod suspect;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ use crate::protocol::Layout;
 use crate::record::{ClaimRecord, Record, TaskMessage, Token};
 use crate::store::{Message, Queue, Receipt, Store};
 
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, RESULTS_PER_MESSAGE};
 pub use executor::{End, Execution, Executor, Job, OUTPUT_BYTES_MAX, Signals, Written};
 pub use observe::{NoObserver, Observer, Summary, TaskEnded, TaskStarted};
 pub use process::ProcessExecutor;
@@ -95,8 +95,7 @@ struct Worker {
     workflows: cancel::Workflows,
     places: suspect::Places,
     trouble: persist::Trouble,
-    /// How many handlers have done their work, and are at their last requests.
-    leaving: AtomicUsize,
+    ends: ends::Ends,
     poster: Arc<post::Poster>,
     undecodable: accept::Undecodable,
     summary: Mutex<Summary>,
@@ -174,7 +173,7 @@ pub async fn run(
     config.validate()?;
     let interval = config.cancel_poll_interval;
     let workflows = cancel::Workflows::new(env.clone(), store.clone(), layout.clone(), interval);
-    let poster = post::Poster::new(&env, &store, &layout);
+    let poster = post::Poster::new(&env, &store, &layout, config.results_per_message);
     let worker = Arc::new(Worker {
         poster,
         env,
@@ -188,7 +187,7 @@ pub async fn run(
         workflows,
         places: suspect::Places::default(),
         trouble: persist::Trouble::default(),
-        leaving: AtomicUsize::new(0),
+        ends: ends::Ends::default(),
         undecodable: accept::Undecodable::default(),
         summary: Mutex::default(),
     });

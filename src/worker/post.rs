@@ -22,8 +22,6 @@ use crate::store::{Kind, MESSAGE_BYTES_MAX, Result as StoreResult, Store, StoreE
 const JSON_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 4 * 3;
 /// Bytes of a message around its results.
 const AROUND: usize = 64;
-/// Most results of one message.
-const RESULTS_MAX: usize = 64;
 /// The wait for others that end just now; only after a message that was shared.
 const LINGER: Duration = Duration::from_millis(5);
 /// A message that is on its way for longer holds up no other.
@@ -54,15 +52,17 @@ pub(super) struct Poster {
     env: Env,
     store: Store,
     layout: Layout,
+    results_max: usize,
     inside: Mutex<Inside>,
 }
 
 impl Poster {
-    pub(super) fn new(env: &Env, store: &Store, layout: &Layout) -> Arc<Self> {
+    pub(super) fn new(env: &Env, store: &Store, layout: &Layout, results_max: usize) -> Arc<Self> {
         Arc::new(Self {
             env: env.clone(),
             store: store.clone(),
             layout: layout.clone(),
+            results_max,
             inside: Mutex::default(),
         })
     }
@@ -141,7 +141,7 @@ impl Poster {
         inside.line = line;
         let mut bytes = AROUND;
         let mut fits = 0;
-        for waiting in inside.line.iter().take(RESULTS_MAX) {
+        for waiting in inside.line.iter().take(self.results_max) {
             bytes += waiting.bytes;
             if bytes > JSON_BYTES_MAX && fits > 0 {
                 break;

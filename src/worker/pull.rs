@@ -1,14 +1,13 @@
 //! Takes messages from the queues, as many as there are free slots, and starts a handler for each.
 //!
 //! Invariants:
-//! 1. No more messages are held than there are slots.
+//! 1. No more commands run, and results wait, than there are slots; no more than as many again are at their last requests.
 //! 2. Receive errors end nothing (P32): one line when they begin, one when they are over, growing pauses in between; the other
 //!    queues go on.
 //! 3. A receive is always awaited: what it took must not stay hidden with nobody knowing.
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, pending, select_all};
@@ -22,11 +21,14 @@ use crate::env::{Env, Joined, Mono};
 use crate::protocol::Layout;
 use crate::store::{Kind, Message, Queue, RECEIVE_MAX};
 
-/// The first pause when nothing is to be had; it doubles up to [`IDLE_SOON`], and further once nothing has happened for [`SOON`]: where a
-/// task ended, others become ready.
+/// The pause when nothing is to be had, while the last event is younger than [`BRISK`]: where a task ended, others become ready. Then it
+/// doubles, up to [`IDLE_SOON`] at first, and further once nothing has happened for [`SOON`].
 const IDLE_FIRST: Duration = Duration::from_millis(10);
+const BRISK: Duration = Duration::from_millis(100);
 const IDLE_SOON: Duration = Duration::from_millis(100);
 const SOON: Duration = Duration::from_secs(2);
+/// The wait after a receive that found less than asked for, if something: what becomes ready together comes with one.
+const PACE: Duration = Duration::from_millis(20);
 /// The first pause after a receive error; it doubles.
 const ERROR_FIRST: Duration = Duration::from_millis(500);
 /// The longest pause after a receive error.
@@ -37,7 +39,7 @@ const SINGLE_RECEIVES: u32 = 8;
 const TROUBLE_POLL: Duration = Duration::from_secs(1);
 /// How often a wait counts as a turn.
 const WAIT_TURNS: Duration = Duration::from_secs(10);
-/// How long free slots wait for those whose handlers are at their last requests: one receive fills them all.
+/// How long free slots wait for those whose results are on their way: one receive fills them all.
 const GATHER: Duration = Duration::from_millis(20);
 /// How long a worker that is told to go at once waits for its handlers.
 const KILL_WAIT: Duration = Duration::from_secs(2);
@@ -144,8 +146,14 @@ impl Idle {
         let share = if self.next < self.longest { 2 } else { 16 };
         let spread = self.next / share;
         let pause = self.next.saturating_sub(spread) + env.jitter(spread);
-        let is_soon = env.mono().since(self.happened_at) < SOON;
-        let longest = if is_soon { IDLE_SOON } else { self.longest };
+        let quiet = env.mono().since(self.happened_at);
+        let longest = if quiet < BRISK {
+            IDLE_FIRST
+        } else if quiet < SOON {
+            IDLE_SOON
+        } else {
+            self.longest
+        };
         self.next = longest.min(self.longest).min(self.next * 2);
         pause
     }
@@ -176,7 +184,7 @@ pub(super) async fn pull(worker: &Arc<Worker>) {
             note(joined);
             idle.reset(env);
         }
-        let free = usize::from(config.slots) - handlers.len();
+        let free = free_slots(worker, &handlers);
         if free == 0 || worker.trouble.is_there() {
             let wait = if free == 0 {
                 Duration::MAX
@@ -184,19 +192,26 @@ pub(super) async fn pull(worker: &Arc<Worker>) {
                 TROUBLE_POLL
             };
             idle.reset(env);
-            wait_for(worker, &mut handlers, &mut idle, env.sleep(wait.min(DAY))).await;
+            wait_for(
+                worker,
+                &mut handlers,
+                &mut idle,
+                free,
+                env.sleep(wait.min(DAY)),
+            )
+            .await;
             continue;
         }
-        if worker.leaving.load(Ordering::SeqCst) > 0 {
+        if worker.ends.posting() > 0 {
             let until = *gathers_until.get_or_insert_with(|| env.mono().plus(GATHER));
             let left = until.since(env.mono());
             if !left.is_zero() {
-                wait_for(worker, &mut handlers, &mut idle, env.sleep(left)).await;
+                wait_for(worker, &mut handlers, &mut idle, free, env.sleep(left)).await;
                 continue;
             }
         }
         gathers_until = None;
-        let taken = take(worker, &mut sources, free, &mut handlers).await;
+        let (taken, is_full) = take(worker, &mut sources, free, &mut handlers).await;
         // The next round begins with another queue.
         sources.rotate_left(1);
         let now = env.mono();
@@ -206,6 +221,9 @@ pub(super) async fn pull(worker: &Arc<Worker>) {
         }
         if taken > 0 {
             idle.reset(env);
+            if !is_full {
+                rest(worker, &sources, &mut handlers, &mut idle, PACE).await;
+            }
             continue;
         }
         let mut pause = idle.pause(env);
@@ -217,17 +235,59 @@ pub(super) async fn pull(worker: &Arc<Worker>) {
             }
             pause = pause.min(left);
         }
-        let looks = sources
-            .iter()
-            .map(|source| look(worker, source, pause).boxed());
-        let next_look = select_all(looks).map(drop);
-        wait_for(worker, &mut handlers, &mut idle, next_look).await;
+        if pause <= IDLE_FIRST {
+            rest(worker, &sources, &mut handlers, &mut idle, pause).await;
+        } else {
+            let next_look = look_at_any(worker, &sources, pause);
+            wait_for(worker, &mut handlers, &mut idle, free, next_look).await;
+        }
     }
     drain(worker, handlers).await;
 }
 
+/// How many more commands may run: those at their last requests hold no slot, while they are not too many.
+fn free_slots(worker: &Worker, handlers: &Handlers) -> usize {
+    let (slots, held) = (usize::from(worker.config.slots), handlers.len());
+    let busy = held.saturating_sub(worker.ends.leaving());
+    slots
+        .saturating_sub(busy)
+        .min((2 * slots).saturating_sub(held))
+}
+
 /// A long time, for waits that something else ends.
 const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Waits until it is worth receiving again, also where slots are freed meanwhile: there was less than asked for, so that they need no look of
+/// their own.
+async fn rest(
+    worker: &Worker,
+    sources: &[Source],
+    handlers: &mut Handlers,
+    idle: &mut Idle,
+    pause: Duration,
+) {
+    let next_look = look_at_any(worker, sources, pause);
+    tokio::pin!(next_look);
+    loop {
+        tokio::select! {
+            biased;
+            () = worker.stop.drain.cancelled() => return,
+            Some(joined) = handlers.next(), if !handlers.is_empty() => {
+                note(joined);
+                idle.reset(&worker.env);
+            }
+            () = &mut next_look => return,
+        }
+    }
+}
+
+/// Waits until it is worth receiving from one of `sources` again.
+async fn look_at_any(worker: &Worker, sources: &[Source], pause: Duration) {
+    let looks = sources
+        .iter()
+        .map(|source| look(worker, source, pause).boxed());
+    select_all(looks).await;
+}
 
 /// Waits until it is worth receiving from `source` again.
 async fn look(worker: &Worker, source: &Source, pause: Duration) {
@@ -239,22 +299,27 @@ async fn look(worker: &Worker, source: &Source, pause: Duration) {
     }
 }
 
-/// Waits for `over`, the end of a handler, or the word to stop.
+/// Waits for `over`, more free slots than `free`, or the word to stop.
 async fn wait_for(
     worker: &Worker,
     handlers: &mut Handlers,
     idle: &mut Idle,
+    free: usize,
     over: impl Future<Output = ()>,
 ) {
-    tokio::select! {
-        biased;
-        () = worker.stop.drain.cancelled() => {}
-        Some(joined) = handlers.next(), if !handlers.is_empty() => {
-            note(joined);
-            idle.reset(&worker.env);
+    tokio::pin!(over);
+    loop {
+        if free_slots(worker, handlers) > free {
+            return idle.reset(&worker.env);
         }
-        () = over => {}
-        never = turn_on(worker) => match never {},
+        tokio::select! {
+            biased;
+            () = worker.stop.drain.cancelled() => return,
+            Some(joined) = handlers.next(), if !handlers.is_empty() => note(joined),
+            () = worker.ends.changed() => {}
+            () = &mut over => return,
+            never = turn_on(worker) => match never {},
+        }
     }
 }
 
@@ -266,13 +331,14 @@ async fn turn_on(worker: &Worker) -> Infallible {
     }
 }
 
+/// Receives once from each queue; tells how many messages, and whether one gave all it was asked for, so that more may be there.
 async fn take(
     worker: &Arc<Worker>,
     sources: &mut [Source],
     free: usize,
     handlers: &mut Handlers,
-) -> usize {
-    let mut taken = 0;
+) -> (usize, bool) {
+    let (mut taken, mut is_full) = (0, false);
     for source in sources {
         let most = u8::try_from(free - taken)
             .unwrap_or(RECEIVE_MAX)
@@ -282,7 +348,9 @@ async fn take(
             continue;
         }
         let asked_at = worker.env.mono();
-        for message in source.receive(worker, most).await {
+        let messages = source.receive(worker, most).await;
+        is_full |= messages.len() >= usize::from(most);
+        for message in messages {
             taken += 1;
             worker.observer.turned();
             if let Some(delivery) = worker.accept(source, message, asked_at).await {
@@ -295,7 +363,7 @@ async fn take(
             }
         }
     }
-    taken
+    (taken, is_full)
 }
 
 fn note(joined: Joined) {

@@ -100,10 +100,10 @@ fn microseconds(time: &Value) -> i64 {
 }
 
 impl Story {
-    /// Reads a state blob.
+    /// Reads a state.
     pub(super) fn read(
         workload: &Workload,
-        blob: &Value,
+        state: &Value,
         notes: impl Fn(&str) -> String,
     ) -> Result<Self, String> {
         let mut tasks = Vec::new();
@@ -115,7 +115,7 @@ impl Story {
                 ..Told::default()
             });
         }
-        for detail in blob["tasks"].as_array().unwrap() {
+        for detail in state["tasks"].as_array().unwrap() {
             let place = usize::try_from(detail["place"].as_u64().unwrap()).unwrap();
             tasks[place].attempt = detail["attempt_no"].as_u64().unwrap_or_default();
             let report = &detail["report"];
@@ -124,10 +124,10 @@ impl Story {
             }
         }
         Ok(Self {
-            status: blob["status"].as_str().unwrap().to_owned(),
-            letters: blob["states"].as_str().unwrap().to_owned(),
-            generation: blob["generation"].as_u64().unwrap(),
-            written: microseconds(&blob["updated_at"]),
+            status: state["status"].as_str().unwrap().to_owned(),
+            letters: state["states"].as_str().unwrap().to_owned(),
+            generation: state["generation"].as_u64().unwrap(),
+            written: microseconds(&state["updated_at"]),
             tasks,
         })
     }

@@ -4,6 +4,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use dagaz::definition::WorkflowId;
+use dagaz::env::real;
+use dagaz::protocol::{Layout, read_runtime};
+use dagaz::store::azure::{AzureConfig, AzureStore};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -177,6 +181,19 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(began.elapsed() < PATIENCE, "waited too long for {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The state of a workflow with what is kept beside it, by the product's own reader: in the form that has all of it in one blob.
+pub(crate) fn whole_state(azurite: &Azurite, prefix: &str, id: &str) -> Value {
+    let connection = azurite.connection_string();
+    let (config, _) = AzureConfig::resolve(prefix, Some(&connection)).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let found = runtime.block_on(async {
+        let store = AzureStore::open(&config, real::env()).unwrap();
+        let (layout, id) = (Layout::new(prefix).unwrap(), WorkflowId::new(id).unwrap());
+        read_runtime(&store, &layout, &id).await
+    });
+    serde_json::to_value(found.unwrap().unwrap().record).unwrap()
 }
 
 /// Reads the emulator, and takes messages from it, by plain signed HTTP, as a tool that knows nothing of this product would.

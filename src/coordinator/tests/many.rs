@@ -144,7 +144,7 @@ async fn a_cancel_that_meets_the_last_completion_has_one_end_that_stays() {
     let meet = tasks.iter().map(|task| async {
         let id = &rounds[&task.workflow_id];
         let request = world.request(id, ControlAction::Cancel).await;
-        let pause = || world.env.jitter(Duration::from_millis(40));
+        let pause = || world.env.jitter(Duration::from_millis(400));
         let (first, second) = (pause(), pause());
         futures::join!(
             async {

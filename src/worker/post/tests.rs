@@ -49,7 +49,7 @@ impl Desk {
         let layout = Layout::new("test").unwrap();
         layout.create(&plain).await.unwrap();
         let (store, _) = faults.wrap(plain.clone(), env.clone());
-        let poster = Poster::new(&env, &store, &layout);
+        let poster = Poster::new(&env, &store, &layout, 64);
         Self {
             plain,
             layout,

@@ -195,3 +195,29 @@ async fn a_message_whose_removal_is_throttled_is_removed_all_the_same() {
     assert_eq!(bench.posted().await.len(), 1);
     bench.assert_tidy().await;
 }
+
+#[tokio::test]
+async fn who_waits_for_the_removal_of_a_message_holds_no_slot_and_no_more_of_them_than_slots() {
+    let bench = Bench::new().await;
+    let faults = Faults::script()
+        .hook(|op, _| (*op == Op::QueueDelete).then_some(Fault::Hang(Duration::from_secs(1000))));
+    let (store, _) = faults.wrap(bench.store.clone(), bench.env.clone());
+    for task in &TASKS[..3] {
+        bench.send_task(task, "true").await;
+    }
+    let running = bench.start_with(&store, Config::default());
+    let completions = bench.layout.completions();
+    bench
+        .until_later(|| async { bench.depth(completions).await == 2 })
+        .await;
+    let end = bench.env.mono().plus(Duration::from_secs(10));
+    bench
+        .until_later(|| async { bench.env.mono() >= end })
+        .await;
+    let visible = bench.store.queues.peek(&bench.queue, 32).await.unwrap();
+    assert_eq!(visible.len(), 1, "one slot, and one that only tidies up");
+    running.stop.drain.cancel();
+    running.stop.kill.cancel();
+    bench.until_later(|| async { running.is_over() }).await;
+    assert_eq!(running.over().await.succeeded, 2);
+}
