@@ -7,7 +7,7 @@ mod pipeline;
 
 use std::time::Duration;
 
-use pipeline::{Counted, Plan, count, flat};
+use pipeline::{Counted, Plan, chain, count, flat};
 
 use crate::store::layers::Op;
 use crate::store::layers::remote::Service;
@@ -22,14 +22,33 @@ fn services() -> [Service; 2] {
 }
 
 #[test]
+fn a_flat_workflow_costs_six_requests_a_task_with_one_slot() {
+    for service in services() {
+        let counted = count(Plan::new(service.clone(), flat(500), 1));
+        assert!(counted.per_task() <= 6.0, "{service:?}: {counted}");
+    }
+}
+
+#[test]
 fn a_flat_workflow_costs_two_point_six_requests_a_task_with_many_slots() {
     for service in services() {
         let counted = count(Plan::new(service.clone(), flat(500), 32));
         assert!(counted.per_task() <= 2.6, "{service:?}: {counted}");
         // Slots that free up together are filled by one receive, and what ends together shares a message.
         let shared = Shared::measured(&counted);
-        let is_shared = shared.tasks >= 10.0 && shared.results >= 10.0;
+        let is_shared = shared.tasks >= 15.0 && shared.results >= 10.0;
         assert!(is_shared, "{shared:?}, {service:?}: {counted}");
+    }
+}
+
+#[test]
+#[ignore = "4.67 on the wide service, 4.62 on the narrow one: a worker posts one message at a time also where none is shared"]
+fn without_shared_messages_a_flat_workflow_costs_four_point_six_requests_a_task() {
+    for service in services() {
+        let mut plan = Plan::new(service.clone(), flat(500), 32);
+        plan.worker.results_per_message = 1;
+        let counted = count(plan);
+        assert!(counted.per_task() <= 4.6, "{service:?}: {counted}");
     }
 }
 
@@ -39,10 +58,10 @@ const PUTS_BESIDE: u64 = 5;
 #[test]
 fn tasks_shorter_than_a_heartbeat_cost_no_claim_no_read_and_few_writes() {
     for service in services() {
-        for takes in [ms(500), ms(4000)] {
+        for (takes, tasks) in [(ms(500), 500), (ms(4000), 160)] {
             let counted = count(Plan {
                 takes,
-                ..Plan::new(service.clone(), flat(500), 32)
+                ..Plan::new(service.clone(), flat(tasks), 32)
             });
             let Counted {
                 coordinator,
@@ -60,6 +79,27 @@ fn tasks_shorter_than_a_heartbeat_cost_no_claim_no_read_and_few_writes() {
             let most = coordinator.finds() + marks + PUTS_BESIDE;
             assert!(puts <= most, "above {most}: {counted}");
         }
+    }
+}
+
+/// Runs of the chain.
+const SEEDS: u64 = 4;
+
+#[test]
+fn a_chain_takes_five_requests_and_twenty_ms_from_one_command_to_the_next() {
+    for request in [ms(5), ms(1)] {
+        // Pauses of two processes meet as chance has it: what holds of one seed says little.
+        let runs = (0..SEEDS).map(|seed| {
+            let plan = Plan {
+                seed,
+                ..Plan::new(Service::wide(request), chain(50), 1)
+            };
+            count(plan).hops()
+        });
+        let mut hops: Vec<_> = runs.flatten().collect();
+        hops.sort();
+        let (hop, most) = (hops[hops.len() / 2], 5 * request + ms(20));
+        assert!(hop <= most, "{hop:?} at {request:?} a request");
     }
 }
 

@@ -105,6 +105,11 @@ pub(super) fn flat(count: usize) -> Definition {
     })
 }
 
+/// `count` tasks, one after the other.
+pub(super) fn chain(count: usize) -> Definition {
+    shape(count, |place| place.checked_sub(1).into_iter().collect())
+}
+
 /// What one process has asked for.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Side {
@@ -154,6 +159,12 @@ impl Counted {
 
     pub(super) fn per_task(&self) -> f64 {
         (self.coordinator.sum() + self.worker.sum()) as f64 / self.tasks() as f64
+    }
+
+    /// The times from the end of a command to the start of the next.
+    pub(super) fn hops(&self) -> Vec<Duration> {
+        let hops = self.runs.windows(2).map(|two| two[1].0.since(two[0].1));
+        hops.collect()
     }
 }
 
