@@ -123,12 +123,15 @@ impl Poster {
             let Some(batch) = self.next_batch() else {
                 return;
             };
+            let is_full = batch.len() == self.results_max;
             let poster = Arc::clone(&self);
             let sending = self
                 .env
                 .spawn("post", async move { poster.send(batch).await });
-            // It goes on where this does not wait for its end.
-            self.env.timeout(SLOW, sending.join()).await.ok();
+            // Who waits shares the next message, which a full one need not be waited for. It goes on where this does not wait for its end.
+            if !is_full {
+                self.env.timeout(SLOW, sending.join()).await.ok();
+            }
         }
     }
 
