@@ -42,7 +42,6 @@ fn a_flat_workflow_costs_two_point_six_requests_a_task_with_many_slots() {
 }
 
 #[test]
-#[ignore = "4.67 on the wide service, 4.62 on the narrow one: a worker posts one message at a time also where none is shared"]
 fn without_shared_messages_a_flat_workflow_costs_four_point_six_requests_a_task() {
     for service in services() {
         let mut plan = Plan::new(service.clone(), flat(500), 32);
