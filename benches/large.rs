@@ -1,8 +1,9 @@
-//! What large workflows cost, and many: time, processor time, memory, bytes of state.
+//! What large workflows cost, and many: time, processor time, memory, bytes of state; and whether a large one holds up small ones.
 //!
 //! `cargo bench --bench large [-- TASKS]`. One workflow of 100,000 tasks, or so many, for each shape: first with all in this process over
-//! the store in memory, then with a coordinator process of its own over an emulator (needs Node 20). Then many workflows, on the emulator
-//! too. All are submitted before the coordinator starts. The commands of the tasks do nothing.
+//! the store in memory, then with a coordinator process of its own over an emulator (needs Node 20). Then many workflows, and small ones
+//! beside a large one, on the emulator too. But for the small ones, all are submitted before the coordinator starts. The commands of the
+//! tasks do nothing.
 
 #![expect(
     clippy::unwrap_used,
@@ -11,30 +12,35 @@
     reason = "a benchmark prints what it measures, and one that cannot go on fails"
 )]
 
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::cell::RefCell;
+use std::process::{Child, Command, Stdio};
 
-use dagaz::definition::Definition;
-use dagaz::env::real;
-use dagaz::protocol::{Layout, leader};
-use dagaz::store::azure::{AzureConfig, AzureStore};
+use dagaz::definition::{Definition, WorkflowId};
+use dagaz::engine::Status;
+use dagaz::protocol::{Layout, found, leader, read_row};
 use dagaz::store::layers::Op;
-use dagaz::store::layers::meter::Meter;
-use dagaz::store::memory::MemoryStore;
-use dagaz::worker;
 use futures::StreamExt as _;
-use tokio_util::sync::CancellationToken;
 
-use bench::{Place, shape, used, with_a_join};
+use bench::azurite::azurite;
+use bench::figures::{cpu, forget_peak, of, peak, percentile, requests};
+use bench::shapes::{chain, flat, shape, with_a_join};
+use bench::{Coordinator, On, Place, Work, Worker};
 
+#[expect(dead_code, reason = "other benchmarks use the rest")]
 mod bench;
 
 /// Slots of the one worker.
 const SLOTS: u16 = 64;
+/// Tasks of one workflow.
+const TASKS: usize = 100_000;
+/// Small workflows beside a large one.
+const SMALL: usize = 50;
+/// So many tasks of the large workflow run before the small ones are submitted.
+const HEAD_START: u64 = 1_000;
 
 fn shapes(count: usize) -> [(&'static str, Definition); 3] {
     [
-        ("flat", shape(count, |_| vec![])),
+        ("flat", flat(count)),
         (
             "layered",
             // Layers of a thousand; each task waits for two of the layer above.
@@ -47,94 +53,136 @@ fn shapes(count: usize) -> [(&'static str, Definition); 3] {
     ]
 }
 
-async fn until_all_ended(place: &Place) {
-    let (rows, index) = (&place.store.rows, place.layout.index());
-    let ended = async || {
-        rows.query(index, Layout::OPEN, None)
-            .await
-            .unwrap()
-            .items
-            .is_empty()
-    };
-    place.until("the end", 200, ended).await;
+/// A coordinator process; it ends with this value.
+struct Process(RefCell<Child>);
+
+impl Process {
+    fn start(place: &Place) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_workflow"));
+        command
+            .args(["coordinator", "--prefix", place.layout.prefix()])
+            .args(["--stats-interval-s", "1"])
+            .env(
+                "AZURE_STORAGE_CONNECTION_STRING",
+                azurite().connection_string(),
+            )
+            .stderr(Stdio::null());
+        Self(RefCell::new(command.spawn().unwrap()))
+    }
+
+    fn id(&self) -> String {
+        self.0.borrow().id().to_string()
+    }
+
+    /// Fails if it has ended by itself: nothing would ever be reached.
+    fn check(&self) {
+        let ended = self.0.borrow_mut().try_wait().unwrap();
+        assert_eq!(ended, None, "the coordinator has ended");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let child = self.0.get_mut();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }
 
 async fn in_memory(name: &str, definition: &Definition) {
-    let env = real::env();
-    let (stop, worker_stop) = (CancellationToken::new(), worker::Stop::default());
-    let place = Place::new(MemoryStore::open(env.clone()), &env, "bench").await;
-    let (store, meter) = Meter::wrap(place.store.clone());
-    let worker = place.worker(place.store.clone(), SLOTS, &worker_stop);
-    place.submit("bench", definition).await;
-    let (began, (cpu, _)) = (env.mono(), used("self"));
-    let coordinator = place.coordinator(store, None, &stop);
-    until_all_ended(&place).await;
-    let took = env.mono().since(began).as_secs_f64();
-    let (cpu_after, _) = used("self");
-    stop.cancel();
-    worker_stop.drain.cancel();
-    coordinator.join().await;
-    worker.join().await;
+    let place = Place::new(On::Memory, "bench").await;
+    let worker = Worker::start(&place, SLOTS, Work::Nothing);
+    let id = place.submit("bench", definition).await;
+    forget_peak();
+    let (began, cpu_before) = (place.env.mono(), cpu("self"));
+    let coordinator = Coordinator::usual(&place);
+    place.until("the end", 200, || place.all_ended()).await;
+    let took = place.env.mono().since(began).as_secs_f64();
+    let (all_cpu, own_cpu) = (cpu("self") - cpu_before, Coordinator::cpu());
+    let counts = coordinator.meter.snapshot();
+    coordinator.end().await;
+    worker.end().await;
+    place.check(&[id]).await;
     let tasks = definition.tasks.len() as f64;
-    let counts = meter.snapshot();
-    let of = |op: Op| counts.get(&op).copied().unwrap_or_default();
-    let requests = counts.values().map(|count| count.requests).sum::<u64>() as f64;
+    let writes = of(&counts, Op::BlobPut);
     println!(
-        "memory {name:<8} {took:>6.1} s {:>6.0} us of processor time a task, worker and store included; coordinator: {:.2} requests a task, {} state writes, {:.0} bytes of blobs a task",
-        (cpu_after - cpu) * 1e6 / tasks,
-        requests / tasks,
-        of(Op::BlobPut).requests,
-        of(Op::BlobPut).sent as f64 / tasks,
+        "memory {name:<8} {took:>6.1} s {:>6.0} us of processor time a task, worker and store included; coordinator: {:.0} us, {:.2} requests a task, {} state writes, {:.0} bytes of blobs a task; this process had at most {:.0} MiB",
+        all_cpu * 1e6 / tasks,
+        own_cpu * 1e6 / tasks,
+        requests(&counts) / tasks,
+        writes.requests,
+        writes.sent as f64 / tasks,
+        peak("self"),
     );
 }
 
+/// Submits `count` equal workflows.
+async fn submit(
+    place: &Place,
+    kind: &str,
+    count: usize,
+    definition: &Definition,
+) -> Vec<WorkflowId> {
+    let names = (0..count).map(|number| format!("{kind}-{number}"));
+    let submits = names.map(|name| async move { place.submit(&name, definition).await });
+    let submitted = futures::stream::iter(submits).buffer_unordered(16);
+    submitted.collect().await
+}
+
+/// Whether no workflow waits to be taken up.
+async fn all_taken_up(place: &Place) -> bool {
+    let (rows, index) = (&place.store.rows, place.layout.index());
+    let mut after = None;
+    loop {
+        let page = rows.query(index, Layout::OPEN, after.as_ref()).await;
+        let page = page.unwrap();
+        let mut statuses = page
+            .items
+            .into_iter()
+            .map(|row| found(row).unwrap().record.status);
+        if statuses.any(|status| status == Status::Pending) {
+            return false;
+        }
+        if page.next.is_none() {
+            return true;
+        }
+        after = page.next;
+    }
+}
+
 async fn on_the_emulator(name: &str, count: usize, definition: &Definition) {
-    let env = real::env();
-    let connection = bench::azurite::azurite().connection_string();
-    let (config, _) = AzureConfig::resolve("bench", Some(&connection)).unwrap();
-    let store = AzureStore::open(&config, env.clone()).unwrap();
-    let prefix = format!("large{name}");
-    let place = Place::new(store, &env, &prefix).await;
-    let worker_stop = worker::Stop::default();
-    let worker = place.worker(place.store.clone(), SLOTS, &worker_stop);
-    let ids: Vec<_> = (0..count).map(|number| format!("bench-{number}")).collect();
-    let submits = ids.iter().map(|id| place.submit(id, definition));
-    futures::stream::iter(submits)
-        .buffer_unordered(16)
-        .collect::<Vec<_>>()
-        .await;
-    let began = env.mono();
-    let mut coordinator = Command::new(env!("CARGO_BIN_EXE_workflow"))
-        .args([
-            "coordinator",
-            "--prefix",
-            &prefix,
-            "--stats-interval-s",
-            "1",
-        ])
-        .env("AZURE_STORAGE_CONNECTION_STRING", &connection)
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    until_all_ended(&place).await;
-    let took = env.mono().since(began).as_secs_f64();
-    env.sleep(Duration::from_secs(12)).await;
-    let (cpu, peak) = used(&coordinator.id().to_string());
-    let statistics = leader(&place.store, &place.layout)
-        .await
-        .unwrap()
-        .unwrap()
-        .0
-        .statistics;
-    coordinator.kill().unwrap();
-    coordinator.wait().unwrap();
-    worker_stop.drain.cancel();
-    worker.join().await;
+    let place = Place::new(On::Emulator, &format!("large{name}")).await;
+    let worker = Worker::start(&place, SLOTS, Work::Nothing);
+    let ids = submit(&place, "bench", count, definition).await;
     let tasks = (count * definition.tasks.len()) as f64;
-    let told = |name: &str| statistics.get(name).copied().unwrap_or_default() as f64;
+    let began = place.env.mono();
+    let coordinator = Process::start(&place);
+    let seconds = || place.env.mono().since(began).as_secs_f64();
+    let taken_up = async || {
+        coordinator.check();
+        all_taken_up(&place).await
+    };
+    place.until("all to be taken up", 100, taken_up).await;
+    let (taken_up, left) = (seconds(), tasks - worker.ran() as f64);
+    let ended = async || {
+        coordinator.check();
+        place.all_ended().await
+    };
+    place.until("the end", 200, ended).await;
+    let took = seconds();
+    // Statistics of the end are shown with the next renewal of the lease.
+    place.env.sleep(std::time::Duration::from_secs(12)).await;
+    let (cpu, peak) = (cpu(&coordinator.id()), peak(&coordinator.id()));
+    let leader = leader(&place.store, &place.layout).await.unwrap();
+    let statistics = leader.unwrap().0.statistics;
+    drop(coordinator);
+    worker.end().await;
+    place.check(&ids).await;
+    let told = |name: &str| statistics[name] as f64;
     println!(
-        "emulator {name:<12} {took:>6.1} s {:>6.0} tasks/s; coordinator: {:.0} us of processor time a task, at most {peak:.0} MiB, {} state writes, {:.1} MiB of states, {:.0} bytes a task",
+        "emulator {name:<12} {took:>6.1} s {:>6.0} tasks/s, {:.0} from the last activation on, after {taken_up:.1} s; coordinator: {:.0} us of processor time a task, at most {peak:.0} MiB, {} state writes, {:.1} MiB of states, {:.0} bytes a task",
         tasks / took,
+        left / (took - taken_up),
         cpu * 1e6 / tasks,
         told("state_writes"),
         told("state_bytes") / 1_048_576.0,
@@ -142,22 +190,60 @@ async fn on_the_emulator(name: &str, count: usize, definition: &Definition) {
     );
 }
 
+/// Small workflows that are submitted while one of `count` tasks runs; the large one is not waited for.
+async fn small_beside_large(count: usize) {
+    let place = Place::new(On::Emulator, "starve").await;
+    let worker = Worker::start(&place, SLOTS, Work::Nothing);
+    place.submit("large", &flat(count)).await;
+    let coordinator = Process::start(&place);
+    let begun = async || {
+        coordinator.check();
+        worker.ran() >= HEAD_START
+    };
+    place.until("the large one to run", 20, begun).await;
+    let definition = chain(5);
+    let ids = submit(&place, "small", SMALL, &definition).await;
+    let ended = async || {
+        coordinator.check();
+        let (rows, index) = (&place.store.rows, place.layout.index());
+        let open = rows.query(index, Layout::OPEN, None).await.unwrap().items;
+        !open
+            .into_iter()
+            .any(|row| found(row).unwrap().record.workflow_id.as_str() != "large")
+    };
+    place.until("the end of the small ones", 50, ended).await;
+    let ran = worker.ran() - (SMALL * definition.tasks.len()) as u64;
+    place.check(&ids).await;
+    let mut times = Vec::new();
+    for id in &ids {
+        let row = read_row(&place.store, &place.layout, id).await.unwrap();
+        let row = row.unwrap().record;
+        // Both clocks are this machine's.
+        times.push(row.updated_at.duration_since(row.created_at).as_secs_f64());
+    }
+    let at = |percent| percentile(times.iter().copied(), percent);
+    println!(
+        "emulator {SMALL} chains of 5 beside {count} tasks: from submit to end {:.1} s (p50), {:.1} s (most); then {ran} of the {count} had run",
+        at(50),
+        at(100),
+    );
+    drop(coordinator);
+    worker.end().await;
+}
+
 #[tokio::main]
 async fn main() {
     let count = std::env::args().find_map(|word| word.parse().ok());
-    let shapes = shapes(count.unwrap_or(100_000));
+    let count = count.unwrap_or(TASKS);
+    let shapes = shapes(count);
     for (name, definition) in &shapes {
         in_memory(name, definition).await;
     }
     for (name, definition) in &shapes {
         on_the_emulator(name, 1, definition).await;
     }
-    on_the_emulator("1x10000", 1, &shape(10_000, |_| vec![])).await;
-    on_the_emulator("500x20", 500, &shape(20, |_| vec![])).await;
-    on_the_emulator(
-        "10000x3",
-        10_000,
-        &shape(3, |place| place.checked_sub(1).into_iter().collect()),
-    )
-    .await;
+    on_the_emulator("1x10000", 1, &flat(10_000)).await;
+    on_the_emulator("500x20", 500, &flat(20)).await;
+    on_the_emulator("10000x3", 10_000, &chain(3)).await;
+    small_beside_large(count * 6 / 10).await;
 }

@@ -1,6 +1,8 @@
-//! What a whole pipeline costs: requests per task, and how fast the coordinator takes completions.
+//! What whole pipelines cost, end to end: time, requests, bytes, processor time and memory, and the pause between tasks.
 //!
-//! `cargo bench --bench pipeline`. Starts an emulator of its own (needs Node 20); the commands of the tasks do nothing.
+//! `cargo bench --bench pipeline [-- WORD]`: all cases, or those with WORD in their name, on an emulator of its own (needs Node 20) and
+//! on the store in memory; with commands that do nothing, and some with a real `true` in a shell. One worker. Workflows are submitted to
+//! services that wait. Of five rounds the one of median time is told; cases of more than 600 tasks have one round.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,293 +11,221 @@
     reason = "a benchmark prints what it measures, and one that cannot go on fails"
 )]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dagaz::coordinator::MAX_OUTSTANDING_EMULATOR;
-use dagaz::definition::WorkflowId;
-use dagaz::engine::AttemptReport;
+use dagaz::definition::{Definition, WorkflowId};
 use dagaz::env::real;
-use dagaz::protocol::{read_row, read_runtime};
-use dagaz::store::azure::{AzureConfig, AzureStore};
+use dagaz::protocol::read_runtime;
+use dagaz::store::Expect;
 use dagaz::store::layers::Op;
-use dagaz::store::layers::meter::{Count, Meter};
-use dagaz::store::memory::MemoryStore;
-use dagaz::store::{ETag, Expect, Store};
-use dagaz::worker;
 use futures::StreamExt as _;
-use tokio_util::sync::CancellationToken;
 
-use answers::{answer, below_a_root};
-use bench::{Place, shape, used, with_a_join};
+use bench::figures::{self, Counts, by_kind, forget_peak, median, of, peak, percentile};
+use bench::shapes::{chain, epigenomics, montage, shape, with_a_join};
+use bench::{Coordinator, On, Place, Work, Worker};
 
-#[path = "bench/answers.rs"]
-mod answers;
+#[expect(dead_code, reason = "other benchmarks use the rest")]
 mod bench;
 
-/// Tasks of the measured flat workflow, beside its join.
-const FLAT: usize = 500;
-/// Completions waiting for the coordinator.
-const PRELOADED: usize = 998;
-/// Rounds of which the median is told.
+/// Rounds of a small case.
 const ROUNDS: usize = 5;
+/// The most tasks of a small case.
+const SMALL: usize = 600;
 
-/// Requests per task of a flat workflow with a join, with one worker of `slots`.
-async fn requests_per_task(place: &Place, slots: u16) {
-    let (coordinator_store, coordinator_meter) = Meter::wrap(place.store.clone());
-    let (worker_store, worker_meter) = Meter::wrap(place.store.clone());
-    let definition = with_a_join(FLAT);
-    let (stop, worker_stop) = (CancellationToken::new(), worker::Stop::default());
-    let coordinator = place.coordinator(coordinator_store, Some(MAX_OUTSTANDING_EMULATOR), &stop);
-    let worker = place.worker(worker_store, slots, &worker_stop);
-    // What both do before there is work is not counted.
-    place.env.sleep(Duration::from_secs(1)).await;
-    let (before, _) = (coordinator_meter.take(), worker_meter.take());
-    assert!(before.contains_key(&Op::LeaseAcquire), "it leads");
-    let began = place.env.mono();
-    let id = place.submit("bench", &definition).await;
-    place
-        .until("the end", 50, async || {
-            let row = read_row(&place.store, &place.layout, &id).await.unwrap();
-            row.is_some_and(|row| row.record.status.is_final())
-        })
-        .await;
-    let took = place.env.mono().since(began).as_secs_f64();
-    let counts = [coordinator_meter.snapshot(), worker_meter.snapshot()];
-    stop.cancel();
-    worker_stop.drain.cancel();
-    coordinator.join().await;
-    worker.join().await;
-    print_requests(slots, took, &counts);
+struct Case {
+    name: &'static str,
+    workflows: usize,
+    definition: fn() -> Definition,
+    slots: u16,
+    works: &'static [Work],
 }
 
-fn print_requests(slots: u16, took: f64, counts: &[BTreeMap<Op, Count>; 2]) {
-    let tasks = (FLAT + 1) as f64;
-    println!(
-        "\nrequests per task, {FLAT} tasks + join, {slots} slots: {took:.1} s, {:.0} tasks/s",
-        tasks / took
-    );
-    println!("{:<24} {:>12} {:>8}", "", "coordinator", "worker");
-    let ops: BTreeSet<Op> = counts
-        .iter()
-        .flat_map(|counts| counts.keys().copied())
-        .collect();
-    let per_task = |counts: &BTreeMap<Op, Count>, op: &Op| {
-        counts.get(op).map_or(0, |count| count.requests) as f64 / tasks
-    };
-    for op in ops {
-        let [coordinator, worker] = [0, 1].map(|side| per_task(&counts[side], &op));
-        println!("{:<24} {coordinator:>12.3} {worker:>8.3}", op.to_string());
-    }
-    let [coordinator, worker] = [0, 1].map(|side: usize| {
-        counts[side]
-            .keys()
-            .map(|op| per_task(&counts[side], op))
-            .sum::<f64>()
-    });
-    println!(
-        "{:<24} {coordinator:>12.3} {worker:>8.3}  together {:.3}",
-        "sum",
-        coordinator + worker
-    );
-}
+const NOTHING: &[Work] = &[Work::Nothing];
+const BOTH: &[Work] = &[Work::Nothing, Work::Processes];
+
+// TODO: flat 500 with 32 slots and single completions, once `Worker::start` can set how many results a message holds.
+const CASES: [Case; 8] = [
+    Case {
+        name: "flat 500 + join, 1 slot",
+        workflows: 1,
+        definition: || with_a_join(500),
+        slots: 1,
+        works: BOTH,
+    },
+    Case {
+        name: "flat 500 + join, 32 slots",
+        workflows: 1,
+        definition: || with_a_join(500),
+        slots: 32,
+        works: BOTH,
+    },
+    Case {
+        name: "flat 100, 32 slots",
+        workflows: 1,
+        definition: || shape(100, |_| vec![]),
+        slots: 32,
+        works: &[Work::Processes],
+    },
+    Case {
+        name: "chain of 50, 1 slot",
+        workflows: 1,
+        definition: || chain(50),
+        slots: 1,
+        works: BOTH,
+    },
+    Case {
+        name: "flat 5,000 + join, 32 slots",
+        workflows: 1,
+        definition: || with_a_join(5_000),
+        slots: 32,
+        works: NOTHING,
+    },
+    Case {
+        name: "500 workflows of 5, 32 slots",
+        workflows: 500,
+        definition: || with_a_join(4),
+        slots: 32,
+        works: NOTHING,
+    },
+    Case {
+        name: "montage 1,000, 32 slots",
+        workflows: 1,
+        definition: montage,
+        slots: 32,
+        works: BOTH,
+    },
+    Case {
+        name: "epigenomics 10,000, 32 slots",
+        workflows: 1,
+        definition: epigenomics,
+        slots: 32,
+        works: NOTHING,
+    },
+];
 
 /// How one round went.
 struct Round {
-    /// From the start of the coordinator to its last acknowledgement.
-    per_second: f64,
-    /// Processor time of this process for each completion, in milliseconds.
-    cpu_ms: f64,
-    /// What was sent in between, becoming leader included.
-    counts: BTreeMap<Op, Count>,
+    took: f64,
+    coordinator: Counts,
+    worker: Counts,
+    /// Seconds of processor time of the coordinator.
+    cpu: f64,
+    /// The most memory of this process, in MiB.
+    peak: f64,
+    /// Milliseconds from the end of the last parent's command to the start of the child's.
+    hops: Vec<f64>,
 }
 
-/// One coordinator over completions of one workflow that were there before it, `batch` results a message.
-async fn preloaded(place: &Place, batch: usize) -> Round {
-    let stop = CancellationToken::new();
-    let first = place.coordinator(place.store.clone(), None, &stop);
-    place.submit("bench", &below_a_root(PRELOADED)).await;
-    answer(place, 1, 1).await;
-    let queue = place.queue();
+async fn round(place: &Place, case: &Case, definition: &Definition, work: Work) -> Round {
+    forget_peak();
+    let coordinator = Coordinator::usual(place);
+    let worker = Worker::start(place, case.slots, work);
+    // What both do before there is work is not counted.
+    place.env.sleep(Duration::from_secs(1)).await;
+    let (before, _) = (coordinator.meter.take(), worker.meter.take());
+    assert!(before.contains_key(&Op::LeaseAcquire), "it leads");
+    let (began, cpu) = (place.env.mono(), Coordinator::cpu());
+    let names = (0..case.workflows).map(|number| format!("bench-{number}"));
+    let submits = names.map(|name| async move { place.submit(&name, definition).await });
+    let submitted = futures::stream::iter(submits).buffer_unordered(16);
+    let ids: Vec<WorkflowId> = submitted.collect().await;
     place
-        .until("all leaves to be sent", 50, async || {
-            place.store.queues.depth(&queue).await.unwrap() == PRELOADED as u64
-        })
+        .until("the end", place.pause_ms(ids.len()), || place.all_ended())
         .await;
-    stop.cancel();
-    first.join().await;
-    answer(place, PRELOADED, batch).await;
-    let completions = place.layout.completions();
-    let messages = place.store.queues.depth(completions).await.unwrap();
+    let took = place.env.mono().since(began).as_secs_f64();
+    let cpu = Coordinator::cpu() - cpu;
+    let (of_coordinator, of_worker) = (coordinator.meter.snapshot(), worker.meter.snapshot());
+    worker.end().await;
+    coordinator.end().await;
+    let peak = peak("self");
+    place.check(&ids).await;
+    let mut hops = Vec::new();
+    for id in &ids {
+        hops.extend(hops_of(place, id, definition).await);
+    }
+    Round {
+        took,
+        coordinator: of_coordinator,
+        worker: of_worker,
+        cpu,
+        peak,
+        hops,
+    }
+}
 
-    let (store, meter) = Meter::wrap(place.store.clone());
-    let stop = CancellationToken::new();
-    let deleted = || {
-        let counts = meter.snapshot();
-        counts
-            .get(&Op::QueueDelete)
-            .map_or(0, |count| count.requests)
+async fn hops_of(place: &Place, id: &WorkflowId, definition: &Definition) -> Vec<f64> {
+    let state = read_runtime(&place.store, &place.layout, id).await.unwrap();
+    let mut reports = BTreeMap::new();
+    for task in state.unwrap().record.tasks {
+        let name = &definition.tasks[task.place.at()].name;
+        reports.insert(name, task.report.unwrap());
+    }
+    let children = definition.tasks.iter();
+    let hop = |task: &dagaz::definition::Task| {
+        let parents = task.depends_on.iter();
+        let last = parents.map(|parent| reports[parent].ended_at).max()?;
+        let gap = reports[&task.name].started_at?.duration_since(last);
+        Some(gap.as_secs_f64() * 1000.0)
     };
-    let (began, (cpu, _)) = (place.env.mono(), used("self"));
-    let second = place.coordinator(store, None, &stop);
-    place
-        .until("the last acknowledgement", 1, async || {
-            deleted() >= messages
-        })
-        .await;
-    let took = place.env.mono().since(began).as_secs_f64();
-    let cpu = used("self").0 - cpu;
-    let counts = meter.snapshot();
-    place
-        .until("the join to be sent", 5, async || {
-            place.store.queues.depth(&queue).await.unwrap() == 1
-        })
-        .await;
-    stop.cancel();
-    second.join().await;
-    Round {
-        per_second: PRELOADED as f64 / took,
-        cpu_ms: cpu * 1000.0 / PRELOADED as f64,
-        counts,
-    }
+    children.filter_map(hop).collect()
 }
 
-/// What the transport needs for the queue and blob requests of `recorded` with nothing in between, up to 8 at once.
-async fn bare(place: &Place, recorded: &BTreeMap<Op, Count>) -> Round {
-    let of = |op: Op| recorded.get(&op).copied().unwrap_or_default();
-    let (deletes, receives, puts) = (of(Op::QueueDelete), of(Op::QueueReceive), of(Op::BlobPut));
-    let messages = deletes.requests;
-    let body = "x".repeat(usize::try_from(receives.received / messages).unwrap());
-    let (queue, queues) = (place.layout.completions(), &place.store.queues);
-    let sends = (0..messages).map(|_| queues.send(queue, &body, Duration::ZERO));
-    let sent: Vec<_> = futures::stream::iter(sends)
-        .buffer_unordered(8)
-        .collect()
-        .await;
-    assert!(sent.iter().all(Result::is_ok));
-    let state = Bytes::from("x".repeat(usize::try_from(puts.sent / puts.requests).unwrap()));
-    let path = place.layout.runtime(&WorkflowId::new("bare").unwrap());
-    let blobs = &place.store.blobs;
-    let mut etag: Option<ETag> = None;
-    let (mut left, mut written) = (messages, 0);
-    let (began, (cpu, _)) = (place.env.mono(), used("self"));
-    while left > 0 {
-        let hidden = Duration::from_secs(60);
-        let batch = queues.receive(queue, 32, hidden).await.unwrap();
-        left -= batch.len() as u64;
-        let deletes = batch
-            .iter()
-            .map(|message| queues.delete(queue, &message.receipt));
-        let gone = futures::stream::iter(deletes)
-            .buffer_unordered(8)
-            .collect::<Vec<_>>();
-        let put = async {
-            while written < puts.requests * (messages - left) / messages {
-                let expect = etag.take().map_or(Expect::Absent, Expect::Version);
-                etag = Some(
-                    blobs
-                        .put(&path, state.clone(), &expect, None)
-                        .await
-                        .unwrap(),
-                );
-                written += 1;
-            }
-        };
-        let (gone, ()) = futures::future::join(gone, put).await;
-        assert!(gone.iter().all(Result::is_ok));
-    }
-    let took = place.env.mono().since(began).as_secs_f64();
-    Round {
-        per_second: PRELOADED as f64 / took,
-        cpu_ms: (used("self").0 - cpu) * 1000.0 / PRELOADED as f64,
-        counts: BTreeMap::new(),
-    }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-fn print_rounds(what: &str, rounds: &[Round]) {
-    let rates = || rounds.iter().map(|round| round.per_second);
-    let (least, most) = (
-        rates().fold(f64::MAX, f64::min),
-        rates().fold(0.0, f64::max),
-    );
-    let writes = rounds[0]
-        .counts
-        .get(&Op::BlobPut)
-        .copied()
-        .unwrap_or_default();
+fn print_case(what: &str, tasks: usize, rounds: &mut [Round]) {
+    rounds.sort_by(|a, b| a.took.total_cmp(&b.took));
+    let tasks = tasks as f64;
+    let (least, most) = (rounds[0].took, rounds[rounds.len() - 1].took);
+    let median = &rounds[rounds.len() / 2];
+    let between = if rounds.len() > 1 {
+        format!(" ({least:.3} to {most:.3})")
+    } else {
+        String::new()
+    };
     println!(
-        "{what:<52} {:>7.0}/s ({least:.0} to {most:.0}), {:.3} ms of processor time each, {} blob writes, {} bytes",
-        median(rates()),
-        median(rounds.iter().map(|round| round.cpu_ms)),
-        writes.requests,
-        writes.sent,
+        "\n{what}: {:.3} s{between}, {:.0} tasks/s",
+        median.took,
+        tasks / median.took,
     );
-}
-
-/// Preloaded completions, singly and in batches, on places of `store`.
-async fn completions(store: impl Fn() -> Store, name: &str) {
-    println!("\n{PRELOADED} preloaded completions of one workflow, {name}, medians of {ROUNDS}");
-    for batch in [1, 32] {
-        let (mut rounds, mut bare_rounds) = (Vec::new(), Vec::new());
-        for round in 0..ROUNDS {
-            let env = real::env();
-            let place = Place::new(store(), &env, &format!("b{batch}r{round}")).await;
-            let done = preloaded(&place, batch).await;
-            bare_rounds.push(bare(&place, &done.counts).await);
-            rounds.push(done);
-        }
-        print_rounds(&format!("coordinator, {batch} a message"), &rounds);
-        print_rounds(
-            "the same requests, 8 at once, without a coordinator",
-            &bare_rounds,
+    let sides = [&median.coordinator, &median.worker];
+    for (name, counts) in ["coordinator", "worker"].into_iter().zip(sides) {
+        println!("  {name:<12} {}", by_kind(counts, tasks));
+    }
+    let [requests, bytes] = [
+        sides.map(figures::requests).iter().sum::<f64>(),
+        sides
+            .map(|counts| of(counts, Op::BlobPut).sent as f64)
+            .iter()
+            .sum(),
+    ];
+    println!(
+        "  a task       {:.2} requests, {:.0} bytes of blobs, {:.0} us of the coordinator's processor time; this process had at most {:.0} MiB",
+        requests / tasks,
+        bytes / tasks,
+        median.cpu * 1e6 / tasks,
+        median.peak,
+    );
+    let hops: Vec<f64> = rounds
+        .iter()
+        .flat_map(|round| &round.hops)
+        .copied()
+        .collect();
+    if !hops.is_empty() {
+        let at = |percent| percentile(hops.iter().copied(), percent);
+        println!(
+            "  hops         {:.0} ms (p50), {:.0} ms (p99) of {}",
+            at(50),
+            at(99),
+            hops.len(),
         );
-        let ratios = rounds.iter().zip(&bare_rounds);
-        let ratio = median(ratios.map(|(round, bare)| bare.per_second / round.per_second));
-        println!("the coordinator takes {ratio:.2} times as long");
     }
 }
 
-/// Times in milliseconds between the end of a command and the start of the next, in a chain of 50 with one worker.
-async fn hops(place: &Place) -> Vec<f64> {
-    let (stop, worker_stop) = (CancellationToken::new(), worker::Stop::default());
-    let coordinator = place.coordinator(place.store.clone(), None, &stop);
-    let worker = place.worker(place.store.clone(), 1, &worker_stop);
-    let chain = shape(50, |task| task.checked_sub(1).into_iter().collect());
-    let id = place.submit("bench", &chain).await;
-    place
-        .until("the end", 50, async || {
-            let row = read_row(&place.store, &place.layout, &id).await.unwrap();
-            row.is_some_and(|row| row.record.status.is_final())
-        })
-        .await;
-    stop.cancel();
-    worker_stop.drain.cancel();
-    coordinator.join().await;
-    worker.join().await;
-    let state = read_runtime(&place.store, &place.layout, &id).await;
-    let tasks = state.unwrap().unwrap().record.tasks;
-    let reports: Vec<_> = tasks
-        .iter()
-        .map(|task| task.report.as_deref().unwrap())
-        .collect();
-    let hop = |pair: &[&AttemptReport]| {
-        let gap = pair[1].started_at.unwrap().duration_since(pair[0].ended_at);
-        gap.as_secs_f64() * 1000.0
-    };
-    reports.windows(2).map(hop).collect()
-}
-
-/// What one request takes that waits for no other, in milliseconds: puts, sends, receives and deletions in turn.
-async fn one_request(place: &Place) -> f64 {
+/// What one request takes that waits for no other, in microseconds: puts, sends, receives and deletions in turn.
+async fn one_request(on: On) -> f64 {
+    let place = Place::new(on, "alone").await;
     let (queues, blobs) = (&place.store.queues, &place.store.blobs);
-    let (queue, env) = (place.queue(), &place.env);
+    let (queue, env) = (place.queue(), real::env());
     let mut took = Vec::new();
     for number in 0..50 {
         let path = place
@@ -304,7 +234,7 @@ async fn one_request(place: &Place) -> f64 {
         let mut began = env.mono();
         let mut note = || {
             let now = env.mono();
-            took.push(now.since(began).as_secs_f64() * 1000.0);
+            took.push(now.since(began).as_secs_f64() * 1e6);
             began = now;
         };
         let body = Bytes::from_static(&[b'x'; 1_000]);
@@ -312,10 +242,8 @@ async fn one_request(place: &Place) -> f64 {
         note();
         queues.send(&queue, "x", Duration::ZERO).await.unwrap();
         note();
-        let found = queues
-            .receive(&queue, 1, Duration::from_secs(60))
-            .await
-            .unwrap();
+        let hidden = Duration::from_secs(60);
+        let found = queues.receive(&queue, 1, hidden).await.unwrap();
         note();
         queues.delete(&queue, &found[0].receipt).await.unwrap();
         note();
@@ -323,32 +251,29 @@ async fn one_request(place: &Place) -> f64 {
     median(took.into_iter())
 }
 
-async fn print_hops(store: &Store) {
-    let env = real::env();
-    let place = Place::new(store.clone(), &env, "hops").await;
-    let mut hops = hops(&place).await;
-    hops.sort_by(f64::total_cmp);
-    let request = one_request(&place).await;
-    println!(
-        "\nchain of 50: from the end of one command to the start of the next {:.0} ms (p50), {:.0} ms (p99); one request alone takes {request:.1} ms",
-        hops[hops.len() / 2],
-        hops[hops.len() * 99 / 100],
-    );
-}
-
 #[tokio::main]
 async fn main() {
-    // Cargo hands its own flags on; none mean anything here.
-    let env = real::env();
-    completions(|| MemoryStore::open(real::env()), "store in memory").await;
-
-    let connection = bench::azurite::azurite().connection_string();
-    let (config, _) = AzureConfig::resolve("bench", Some(&connection)).unwrap();
-    let store = AzureStore::open(&config, env.clone()).unwrap();
-    for slots in [1, 32] {
-        let place = Place::new(store.clone(), &env, &format!("slots{slots}")).await;
-        requests_per_task(&place, slots).await;
+    // Cargo hands flags of its own on.
+    let word = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let word = word.unwrap_or_default();
+    for on in [On::Emulator, On::Memory] {
+        let request = one_request(on).await;
+        println!("\n{}: one request alone takes {request:.1} us", on.name());
+        let wanted = CASES.iter().enumerate();
+        for (number, case) in wanted.filter(|(_, case)| case.name.contains(&word)) {
+            let definition = (case.definition)();
+            let tasks = case.workflows * definition.tasks.len();
+            let count = if tasks <= SMALL { ROUNDS } else { 1 };
+            for work in case.works {
+                let mut rounds = Vec::new();
+                for turn in 0..count {
+                    let prefix = format!("{}{number}r{turn}", work.name().replace('-', ""));
+                    let place = Place::new(on, &prefix).await;
+                    rounds.push(round(&place, case, &definition, *work).await);
+                }
+                let what = format!("{}, {}, {}", case.name, on.name(), work.name());
+                print_case(&what, tasks, &mut rounds);
+            }
+        }
     }
-    print_hops(&store).await;
-    completions(|| store.clone(), "emulator").await;
 }
