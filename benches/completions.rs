@@ -69,10 +69,9 @@ impl Load {
         let all_aside = place.seen_through(beside(place.store.clone())).await;
         let first = Coordinator::start(&all_aside, beside(place.store_again()), None);
         let definition = with_a_join(self.leaves);
-        for number in 0..self.workflows {
-            let name = format!("bench-{number}");
-            all_aside.submit(&name, &definition).await;
-        }
+        all_aside
+            .submit_all("bench", self.workflows, &definition)
+            .await;
         let queue = place.queue();
         let wanted = self.completions() as u64;
         let sent = async || aside.depth(&queue).await.unwrap() == wanted;

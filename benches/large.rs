@@ -13,13 +13,13 @@
 )]
 
 use std::cell::RefCell;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
+use std::time::Duration;
 
-use dagaz::definition::{Definition, WorkflowId};
+use dagaz::definition::Definition;
 use dagaz::engine::Status;
 use dagaz::protocol::{Layout, found, leader, read_row};
 use dagaz::store::layers::Op;
-use futures::StreamExt as _;
 
 use bench::azurite::azurite;
 use bench::figures::{cpu, forget_peak, of, peak, percentile, requests};
@@ -60,13 +60,12 @@ impl Process {
     fn start(place: &Place) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_workflow"));
         command
-            .args(["coordinator", "--prefix", place.layout.prefix()])
+            .args(["coordinator", "--quiet", "--store", place.layout.prefix()])
             .args(["--stats-interval-s", "1"])
             .env(
                 "AZURE_STORAGE_CONNECTION_STRING",
                 azurite().connection_string(),
-            )
-            .stderr(Stdio::null());
+            );
         Self(RefCell::new(command.spawn().unwrap()))
     }
 
@@ -116,19 +115,6 @@ async fn in_memory(name: &str, definition: &Definition) {
     );
 }
 
-/// Submits `count` equal workflows.
-async fn submit(
-    place: &Place,
-    kind: &str,
-    count: usize,
-    definition: &Definition,
-) -> Vec<WorkflowId> {
-    let names = (0..count).map(|number| format!("{kind}-{number}"));
-    let submits = names.map(|name| async move { place.submit(&name, definition).await });
-    let submitted = futures::stream::iter(submits).buffer_unordered(16);
-    submitted.collect().await
-}
-
 /// Whether no workflow waits to be taken up.
 async fn all_taken_up(place: &Place) -> bool {
     let (rows, index) = (&place.store.rows, place.layout.index());
@@ -153,7 +139,7 @@ async fn all_taken_up(place: &Place) -> bool {
 async fn on_the_emulator(name: &str, count: usize, definition: &Definition) {
     let place = Place::new(On::Emulator, &format!("large{name}")).await;
     let worker = Worker::start(&place, SLOTS, Work::Nothing);
-    let ids = submit(&place, "bench", count, definition).await;
+    let ids = place.submit_all("bench", count, definition).await;
     let tasks = (count * definition.tasks.len()) as f64;
     let began = place.env.mono();
     let coordinator = Process::start(&place);
@@ -171,7 +157,7 @@ async fn on_the_emulator(name: &str, count: usize, definition: &Definition) {
     place.until("the end", 200, ended).await;
     let took = seconds();
     // Statistics of the end are shown with the next renewal of the lease.
-    place.env.sleep(std::time::Duration::from_secs(12)).await;
+    place.env.sleep(Duration::from_secs(12)).await;
     let (cpu, peak) = (cpu(&coordinator.id()), peak(&coordinator.id()));
     let leader = leader(&place.store, &place.layout).await.unwrap();
     let statistics = leader.unwrap().0.statistics;
@@ -202,7 +188,7 @@ async fn small_beside_large(count: usize) {
     };
     place.until("the large one to run", 20, begun).await;
     let definition = chain(5);
-    let ids = submit(&place, "small", SMALL, &definition).await;
+    let ids = place.submit_all("small", SMALL, &definition).await;
     let ended = async || {
         coordinator.check();
         let (rows, index) = (&place.store.rows, place.layout.index());

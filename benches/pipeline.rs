@@ -2,7 +2,9 @@
 //!
 //! `cargo bench --bench pipeline [-- WORD]`: all cases, or those with WORD in their name, on an emulator of its own (needs Node 20) and
 //! on the store in memory; with commands that do nothing, and some with a real `true` in a shell. One worker. Workflows are submitted to
-//! services that wait. Of five rounds the one of median time is told; cases of more than 600 tasks have one round.
+//! services that wait. Of five rounds the one of median time is told; cases of more than 600 tasks have one round. A hop is the time
+//! from the end of the last parent's command to the start of the child's, the wait for a slot included. Memory is that of this whole
+//! process, with what earlier cases left in it.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,7 +22,6 @@ use dagaz::env::real;
 use dagaz::protocol::read_runtime;
 use dagaz::store::Expect;
 use dagaz::store::layers::Op;
-use futures::StreamExt as _;
 
 use bench::figures::{self, Counts, by_kind, forget_peak, median, of, peak, percentile};
 use bench::shapes::{chain, epigenomics, montage, shape, with_a_join};
@@ -127,10 +128,7 @@ async fn round(place: &Place, case: &Case, definition: &Definition, work: Work) 
     let (before, _) = (coordinator.meter.take(), worker.meter.take());
     assert!(before.contains_key(&Op::LeaseAcquire), "it leads");
     let (began, cpu) = (place.env.mono(), Coordinator::cpu());
-    let names = (0..case.workflows).map(|number| format!("bench-{number}"));
-    let submits = names.map(|name| async move { place.submit(&name, definition).await });
-    let submitted = futures::stream::iter(submits).buffer_unordered(16);
-    let ids: Vec<WorkflowId> = submitted.collect().await;
+    let ids = place.submit_all("bench", case.workflows, definition).await;
     place
         .until("the end", place.pause_ms(ids.len()), || place.all_ended())
         .await;
@@ -176,7 +174,7 @@ fn print_case(what: &str, tasks: usize, rounds: &mut [Round]) {
     rounds.sort_by(|a, b| a.took.total_cmp(&b.took));
     let tasks = tasks as f64;
     let (least, most) = (rounds[0].took, rounds[rounds.len() - 1].took);
-    let median = &rounds[rounds.len() / 2];
+    let middle = &rounds[rounds.len() / 2];
     let between = if rounds.len() > 1 {
         format!(" ({least:.3} to {most:.3})")
     } else {
@@ -184,10 +182,10 @@ fn print_case(what: &str, tasks: usize, rounds: &mut [Round]) {
     };
     println!(
         "\n{what}: {:.3} s{between}, {:.0} tasks/s",
-        median.took,
-        tasks / median.took,
+        middle.took,
+        tasks / middle.took,
     );
-    let sides = [&median.coordinator, &median.worker];
+    let sides = [&middle.coordinator, &middle.worker];
     for (name, counts) in ["coordinator", "worker"].into_iter().zip(sides) {
         println!("  {name:<12} {}", by_kind(counts, tasks));
     }
@@ -202,8 +200,8 @@ fn print_case(what: &str, tasks: usize, rounds: &mut [Round]) {
         "  a task       {:.2} requests, {:.0} bytes of blobs, {:.0} us of the coordinator's processor time; this process had at most {:.0} MiB",
         requests / tasks,
         bytes / tasks,
-        median.cpu * 1e6 / tasks,
-        median.peak,
+        middle.cpu * 1e6 / tasks,
+        middle.peak,
     );
     let hops: Vec<f64> = rounds
         .iter()

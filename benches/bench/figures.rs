@@ -22,7 +22,7 @@ pub(crate) fn requests(counts: &Counts) -> f64 {
 
 /// Requests by kind, as parts of `whole`; what is rare in one sum.
 pub(crate) fn by_kind(counts: &Counts, whole: f64) -> String {
-    const RARE: f64 = 0.01;
+    const RARE: f64 = 0.001;
     let (mut text, mut service, mut rest) = (String::new(), "", 0.0);
     for (op, count) in counts {
         let part = count.requests as f64 / whole;
@@ -35,9 +35,10 @@ pub(crate) fn by_kind(counts: &Counts, whole: f64) -> String {
             service = of_service;
             write!(text, "{service} ").unwrap();
         }
-        write!(text, "{word} {part:.2}, ").unwrap();
+        let digits = if part < 0.1 { 3 } else { 2 };
+        write!(text, "{word} {part:.digits$}, ").unwrap();
     }
-    write!(text, "other {rest:.2}").unwrap();
+    write!(text, "other {rest:.3}").unwrap();
     text
 }
 

@@ -19,6 +19,7 @@ use dagaz::store::{Queue, Store};
 use dagaz::worker::{
     self, End, Execution, Executor, Job, NoObserver, ProcessExecutor, Signals, Written,
 };
+use futures::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
@@ -121,6 +122,19 @@ impl Place {
         let client = self.client(self.store.clone());
         client.submit(&id, definition).await.unwrap();
         id
+    }
+
+    /// Submits so many equal workflows, a few at once.
+    pub(crate) async fn submit_all(
+        &self,
+        name: &str,
+        count: usize,
+        definition: &Definition,
+    ) -> Vec<WorkflowId> {
+        let names = (0..count).map(|number| format!("{name}-{number}"));
+        let submits = names.map(|name| async move { self.submit(&name, definition).await });
+        let submitted = futures::stream::iter(submits).buffer_unordered(16);
+        submitted.collect().await
     }
 
     pub(crate) async fn until(
