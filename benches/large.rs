@@ -1,9 +1,10 @@
 //! What large workflows cost, and many: time, processor time, memory, bytes of state; and whether a large one holds up small ones.
 //!
-//! `cargo bench --bench large [-- TASKS]`. One workflow of 100,000 tasks, or so many, for each shape: first with all in this process over
-//! the store in memory, then with a coordinator process of its own over an emulator (needs Node 20). Then many workflows, and small ones
-//! beside a large one, on the emulator too. But for the small ones, all are submitted before the coordinator starts. The commands of the
-//! tasks do nothing.
+//! `cargo bench --bench large [-- TASKS] [WORD]`: all cases, or those with WORD in their name. One workflow of 100,000 tasks, or so many,
+//! for each shape: first with all in this process over the store in memory (`memory flat`, `memory layered`, `memory join`), then with
+//! a coordinator process of its own over an emulator, which needs Node 20 (`emulator flat` and so on). Then many workflows (`1x10000`,
+//! `500x20`, `10000x3`), and small ones beside a large one (`small`), on the emulator too. But for the small ones, all are submitted
+//! before the coordinator starts. The commands of the tasks do nothing.
 
 #![expect(
     clippy::unwrap_used,
@@ -221,15 +222,26 @@ async fn small_beside_large(count: usize) {
 async fn main() {
     let count = std::env::args().find_map(|word| word.parse().ok());
     let count = count.unwrap_or(TASKS);
+    let word = bench::wanted();
+    let wanted = |name: &str| name.contains(&word);
     let shapes = shapes(count);
     for (name, definition) in &shapes {
-        in_memory(name, definition).await;
+        if wanted(&format!("memory {name}")) {
+            in_memory(name, definition).await;
+        }
     }
-    for (name, definition) in &shapes {
-        on_the_emulator(name, 1, definition).await;
+    let many = [
+        ("1x10000", 1, flat(10_000)),
+        ("500x20", 500, flat(20)),
+        ("10000x3", 10_000, chain(3)),
+    ];
+    let shapes = shapes.map(|(name, definition)| (name, 1, definition));
+    for (name, workflows, definition) in shapes.iter().chain(&many) {
+        if wanted(&format!("emulator {name}")) {
+            on_the_emulator(name, *workflows, definition).await;
+        }
     }
-    on_the_emulator("1x10000", 1, &flat(10_000)).await;
-    on_the_emulator("500x20", 500, &flat(20)).await;
-    on_the_emulator("10000x3", 10_000, &chain(3)).await;
-    small_beside_large(count * 6 / 10).await;
+    if wanted("emulator small beside large") {
+        small_beside_large(count * 6 / 10).await;
+    }
 }

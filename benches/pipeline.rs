@@ -251,9 +251,7 @@ async fn one_request(on: On) -> f64 {
 
 #[tokio::main]
 async fn main() {
-    // Cargo hands flags of its own on.
-    let word = std::env::args().skip(1).find(|word| !word.starts_with('-'));
-    let word = word.unwrap_or_default();
+    let word = bench::wanted();
     for on in [On::Emulator, On::Memory] {
         let request = one_request(on).await;
         println!("\n{}: one request alone takes {request:.1} us", on.name());

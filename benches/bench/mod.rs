@@ -30,6 +30,13 @@ pub(crate) mod shapes;
 #[expect(dead_code, reason = "tests use more of it")]
 pub(crate) mod azurite;
 
+/// The word on the command line that says which cases are wanted; empty: all. Flags there are Cargo's.
+pub(crate) fn wanted() -> String {
+    let mut words = std::env::args().skip(1);
+    let word = words.find(|word| !word.starts_with('-') && word.parse::<f64>().is_err());
+    word.unwrap_or_default()
+}
+
 /// A store to measure on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum On {
