@@ -67,6 +67,8 @@ pub(super) struct Actor {
 /// News of one turn.
 #[derive(Debug, Default)]
 pub(super) struct News {
+    /// How many pieces it is of.
+    pub(super) pieces: usize,
     pub(super) results: Vec<(Box<CompletionResult>, Delivery)>,
     pub(super) controls: Vec<(Box<ControlRecord>, Delivery)>,
     pub(super) cancel: Option<(RunId, Generation)>,
@@ -174,18 +176,20 @@ impl Actor {
             mail = self.inbox.recv() => mail,
             () = sleep => None,
         };
-        let mut taken = 0;
-        let mut mail = first;
-        while let Some(piece) = mail {
-            news.add(piece);
-            taken += 1;
-            mail = if taken < NEWS_PER_TURN {
-                self.inbox.try_recv().ok()
-            } else {
-                None
-            };
+        if let Some(mail) = first {
+            news.add(mail);
+            self.more(&mut news);
         }
         news
+    }
+
+    /// Adds what has come meanwhile.
+    pub(super) fn more(&mut self, news: &mut News) {
+        while news.pieces < NEWS_PER_TURN
+            && let Ok(mail) = self.inbox.try_recv()
+        {
+            news.add(mail);
+        }
     }
 
     /// When something is to be done without news.
@@ -251,6 +255,7 @@ impl Actor {
 
 impl News {
     fn add(&mut self, mail: Mail) {
+        self.pieces += 1;
         match mail {
             Mail::Result(result, delivery) => self.results.push((result, delivery)),
             Mail::Control(control, delivery) => self.controls.push((control, delivery)),

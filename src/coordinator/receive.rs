@@ -48,6 +48,7 @@ async fn take(ctx: &Arc<Context>, registry: &Arc<Registry>, pulse: &Pulse, aside
     let mut quiet = Quiet::since(news_at);
     while !ctx.stopping.is_cancelled() && ctx.leadership.fence().is_open() {
         pulse.turn(&ctx.env);
+        ctx.window.deal(ctx.env.mono());
         let max = if single > 0 { 1 } else { ctx.config.batch_size };
         single = single.saturating_sub(1);
         let asked_at = ctx.env.mono();

@@ -31,9 +31,7 @@ struct Judged {
 impl Actor {
     /// One turn (P4): apply, write, then acknowledge and send.
     pub(super) async fn turn(&mut self, mut news: News) -> Result<(), Trouble> {
-        for (queue, count) in std::mem::take(&mut news.slots) {
-            self.dispatch.granted(queue, count);
-        }
+        self.take_slots(&mut news);
         if let Some(until) = self.aside_until {
             if self.ctx.env.mono() < until {
                 self.dispatch.return_credits(&self.ctx, &self.id);
@@ -44,6 +42,9 @@ impl Actor {
         // Bounds the requests of all workflows together; who waits here holds nothing.
         let ctx = Arc::clone(&self.ctx);
         let turn = ctx.turns.acquire().await.expect("never closed");
+        // What came while it waited shares its write.
+        self.more(&mut news);
+        self.take_slots(&mut news);
         let mut pass = Pass::default();
         if self.book.is_none() {
             let loaded = match self.load(&mut pass).await {
@@ -111,6 +112,12 @@ impl Actor {
         self.project().await?;
         self.asides.reset();
         Ok(())
+    }
+
+    fn take_slots(&mut self, news: &mut News) {
+        for (queue, count) in std::mem::take(&mut news.slots) {
+            self.dispatch.granted(queue, count);
+        }
     }
 
     /// Acts on a request that waited on the row while nobody led.
