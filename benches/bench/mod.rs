@@ -255,6 +255,8 @@ impl Coordinator {
 pub(crate) enum Work {
     /// Not at all: each ends at once and well.
     Nothing,
+    /// Not at all, and each result goes by a message of its own.
+    Singly,
     /// As real processes.
     Processes,
 }
@@ -263,6 +265,7 @@ impl Work {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nothing => "no-op",
+            Self::Singly => "no-op, single completions",
             Self::Processes => "processes",
         }
     }
@@ -295,16 +298,19 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    // TODO: a parameter for `results_per_message`, once `worker::Config` has that setting.
     pub(crate) fn start(place: &Place, slots: u16, work: Work) -> Self {
         let config = worker::Config {
             slots,
+            results_per_message: match work {
+                Work::Singly => 1,
+                Work::Nothing | Work::Processes => worker::RESULTS_PER_MESSAGE,
+            },
             ..worker::Config::default()
         };
         let (store, meter) = Meter::wrap(place.store.clone());
         let (env, ran) = (place.env.clone(), Arc::default());
         let executor: Arc<dyn Executor> = match work {
-            Work::Nothing => Arc::new(Instant(env.clone(), Arc::clone(&ran))),
+            Work::Nothing | Work::Singly => Arc::new(Instant(env.clone(), Arc::clone(&ran))),
             Work::Processes => Arc::new(ProcessExecutor::new(env.clone(), &[])),
         };
         let (layout, stop) = (place.layout.clone(), worker::Stop::default());
