@@ -262,7 +262,7 @@ async fn main() {
             for work in case.works {
                 let mut rounds = Vec::new();
                 for turn in 0..count {
-                    let prefix = format!("{}{number}r{turn}", work.name().replace('-', ""));
+                    let prefix = format!("c{number}w{}r{turn}", *work as u8);
                     let place = Place::new(on, &prefix).await;
                     rounds.push(round(&place, case, &definition, *work).await);
                 }

@@ -161,8 +161,7 @@ impl Place {
     pub(crate) fn pause_ms(&self, workflows: usize) -> u64 {
         match (self.on, workflows > 100) {
             (On::Memory, false) => 5,
-            (On::Memory, true) => 20,
-            (On::Emulator, false) => 50,
+            (On::Memory, true) | (On::Emulator, false) => 20,
             (On::Emulator, true) => 200,
         }
     }
@@ -265,7 +264,7 @@ impl Work {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nothing => "no-op",
-            Self::Singly => "no-op, single completions",
+            Self::Singly => "no-op, singly",
             Self::Processes => "processes",
         }
     }

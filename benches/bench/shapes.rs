@@ -1,4 +1,4 @@
-//! Definitions to measure with. All commands are `true`.
+//! Definitions to measure with. All commands are the program `true`.
 //!
 //! `wfcommons/` holds the edges of two workflows made with WfCommons 1.6 from PyPI, `random` and `numpy.random` seeded with 7:
 //! `WorkflowGenerator(MontageRecipe.from_num_tasks(1000)).build_workflow()`, and `EpigenomicsRecipe` with 10,000. Line i, counted from 0,
@@ -8,7 +8,7 @@ use dagaz::definition::{Definition, Source, TaskName, parse};
 
 /// `count` tasks, each of which waits for the places given by `parents`.
 pub(crate) fn shape(count: usize, parents: impl Fn(usize) -> Vec<usize>) -> Definition {
-    let source = Source::new("bench.yaml", "tasks: [{name: a, cmd: 'true'}]");
+    let source = Source::new("bench.yaml", "tasks: [{name: a, cmd: ['true']}]");
     let template = parse(&source).unwrap().definition;
     let named = |place: usize| TaskName::new(format!("t{place}")).unwrap();
     let task = |place: usize| {

@@ -55,17 +55,22 @@ pub(super) fn of_job(
 
 /// The shell of the worker's `PATH`: `bash`, `sh` where there is none.
 pub(super) fn shell(passed_on: &BTreeMap<OsString, OsString>) -> Option<PathBuf> {
-    let path = passed_on.get(OsStr::new("PATH"))?;
+    program(passed_on, "bash").or_else(|| program(passed_on, "sh"))
+}
+
+/// Where `PATH` finds a program that is named without a path.
+pub(super) fn program(vars: &BTreeMap<OsString, OsString>, name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return None;
+    }
+    let path = vars.get(OsStr::new("PATH"))?;
     let runs = |file: &PathBuf| {
         std::fs::metadata(file)
             .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
-    let find = |name: &str| {
-        std::env::split_paths(path)
-            .map(|folder| folder.join(name))
-            .find(runs)
-    };
-    find("bash").or_else(|| find("sh"))
+    std::env::split_paths(path)
+        .map(|folder| folder.join(name))
+        .find(runs)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::store::{Kind, MESSAGE_BYTES_MAX, Result as StoreResult, Store, StoreE
 const JSON_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 4 * 3;
 /// Bytes of a message around its results.
 const AROUND: usize = 64;
-/// The wait for others that end just now; only after a message that was shared.
+/// The longest wait for others that end just now: as long as a message takes, and only after one that was shared.
 const LINGER: Duration = Duration::from_millis(5);
 /// A message that is on its way for longer holds up no other.
 const SLOW: Duration = Duration::from_secs(1);
@@ -44,6 +44,18 @@ struct Inside {
     is_served: bool,
     /// The last message carried several results.
     was_shared: bool,
+    /// What the last message took.
+    took: Duration,
+}
+
+impl Inside {
+    fn linger(&self) -> Duration {
+        if self.was_shared {
+            LINGER.min(self.took)
+        } else {
+            Duration::ZERO
+        }
+    }
 }
 
 /// Posts the results of one worker.
@@ -117,8 +129,9 @@ impl Poster {
     /// Sends what stands in line, until nothing does.
     async fn serve(self: Arc<Self>) {
         loop {
-            if self.inside().was_shared {
-                self.env.sleep(LINGER).await;
+            let linger = self.inside().linger();
+            if !linger.is_zero() {
+                self.env.sleep(linger).await;
             }
             let Some(batch) = self.next_batch() else {
                 return;
@@ -130,7 +143,9 @@ impl Poster {
                 .spawn("post", async move { poster.send(batch).await });
             // Who waits shares the next message, which a full one need not be waited for. It goes on where this does not wait for its end.
             if !is_full {
+                let began = self.env.mono();
                 self.env.timeout(SLOW, sending.join()).await.ok();
+                self.inside().took = self.env.mono().since(began);
             }
         }
     }

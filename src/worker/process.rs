@@ -76,7 +76,9 @@ impl ProcessExecutor {
         }
     }
 
-    fn command(&self, job: &Job, folder: &Folder) -> Result<Command, End> {
+    /// The command of a job. A program that is named by its path, `by_path`, starts without a copy of this process, however large that is.
+    fn command(&self, job: &Job, folder: &Folder, by_path: bool) -> Result<Command, End> {
+        let vars = environment::of_job(&self.vars, job, &folder.inputs(), &folder.output());
         let mut command = match (&job.command, &self.shell) {
             (definition::Command::Shell(text), Some(shell)) => {
                 let mut command = Command::new(shell);
@@ -94,8 +96,10 @@ impl ProcessExecutor {
                 let Some((program, arguments)) = words.split_first() else {
                     return Err(End::Refused("the command is empty".to_owned()));
                 };
-                let mut command = Command::new(program);
-                command.args(arguments);
+                let path = environment::program(&vars, program);
+                let path = path.filter(|path| by_path && path.is_absolute());
+                let mut command = Command::new(path.as_deref().unwrap_or(Path::new(program)));
+                command.arg0(program).args(arguments);
                 command
             }
         };
@@ -106,7 +110,6 @@ impl ProcessExecutor {
             }
             command.current_dir(cwd);
         }
-        let vars = environment::of_job(&self.vars, job, &folder.inputs(), &folder.output());
         command
             .env_clear()
             .envs(vars)
@@ -124,13 +127,18 @@ impl ProcessExecutor {
             .map_err(|error| {
                 End::NoRoom(format!("its temporary folder could not be made: {error}"))
             })?;
-        let child = self.command(job, &folder)?.spawn().map_err(|error| {
-            match (&job.command, error.kind()) {
-                (definition::Command::Exec(words), io::ErrorKind::NotFound) => {
-                    End::Refused(format!("the program `{}` is not on the worker", words[0]))
-                }
-                _ => no_start("the command could not be started", &error),
+        let spawned = match self.command(job, &folder, true)?.spawn() {
+            // A script that does not say what runs it: only the search by name hands it to a shell.
+            Err(error) if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
+                self.command(job, &folder, false)?.spawn()
             }
+            spawned => spawned,
+        };
+        let child = spawned.map_err(|error| match (&job.command, error.kind()) {
+            (definition::Command::Exec(words), io::ErrorKind::NotFound) => {
+                End::Refused(format!("the program `{}` is not on the worker", words[0]))
+            }
+            _ => no_start("the command could not be started", &error),
         })?;
         Ok((folder, child))
     }

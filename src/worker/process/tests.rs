@@ -1,6 +1,7 @@
 //! Real processes: how they end, what they print, and that none is left behind.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 
 use tokio_util::sync::CancellationToken;
 
@@ -130,6 +131,30 @@ async fn what_cannot_be_started_says_why() {
     let bare = ProcessExecutor::with(real::env(), BTreeMap::new());
     let shell = reason(bare.run(&shell("true"), &signals()).await.end);
     assert!(shell.contains("no shell"), "{shell}");
+}
+
+#[tokio::test]
+async fn a_program_is_looked_for_in_the_path_of_its_job_and_sees_its_own_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = |name: &str, lines: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, lines).expect("writable");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("ours");
+    };
+    script("with-a-shell", "#!/bin/sh\necho \"$1\"\n");
+    script("without-a-first-line", "echo \"$1\"\n");
+    for name in ["with-a-shell", "without-a-first-line"] {
+        let mut job = exec(&[name, "here"]);
+        let path = format!("{}:/usr/bin:/bin", folder.path().display());
+        job.env.insert("PATH".to_owned(), path);
+        let done = run(&job).await;
+        assert_eq!((done.end, text(&done.log)), (End::Exited(0), "here\n"));
+    }
+    let done = run(&exec(&["sh", "-c", "echo $0"])).await;
+    assert_eq!(text(&done.log), "sh\n");
+    let mut job = exec(&["./with-a-shell", "there"]);
+    job.cwd = Some(folder.path().display().to_string());
+    assert_eq!(text(&run(&job).await.log), "there\n");
 }
 
 #[tokio::test]
