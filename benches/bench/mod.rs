@@ -159,10 +159,11 @@ impl Place {
 
     /// The pause between two looks for the end of so many workflows: short beside their time, and little work.
     pub(crate) fn pause_ms(&self, workflows: usize) -> u64 {
-        match (self.on, workflows > 100) {
-            (On::Memory, false) => 5,
-            (On::Memory, true) | (On::Emulator, false) => 20,
-            (On::Emulator, true) => 200,
+        match (self.on, workflows) {
+            (On::Memory, ..=100) => 5,
+            (On::Memory, _) | (On::Emulator, ..=100) => 20,
+            (On::Emulator, ..=1_000) => 200,
+            (On::Emulator, _) => 2_000,
         }
     }
 

@@ -16,6 +16,8 @@ use crate::store::{Continuation, Kind, Row, StoreError};
 
 /// The shortest time between two looks for unfinished workflows where there was none for long. Who submits one sends a message, too.
 const QUIET_INTERVAL: Duration = Duration::from_secs(60);
+/// A look at many rows, or at a slow service, takes no more than this part of the time.
+const LOOKS_SHARE: u32 = 5;
 
 /// Sweeps until the process stops or the fence closes.
 pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
@@ -37,7 +39,8 @@ pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
                 if failing.take().is_some() {
                     tracing::info!("sweep_recovered");
                 }
-                let poll = now.plus(ctx.config.cancel_poll_interval);
+                let took = ctx.env.mono().since(now);
+                let poll = now.plus(ctx.config.cancel_poll_interval.max(took * LOOKS_SHARE));
                 let looks = if registry.len() > 0 {
                     poll
                 } else {

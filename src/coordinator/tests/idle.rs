@@ -58,3 +58,37 @@ async fn a_coordinator_with_nothing_to_do_for_long_asks_seldom_and_begins_soon()
     pass(20).await;
     assert!(world.state(&id).await.is_some(), "begun within 2 s");
 }
+
+#[tokio::test]
+async fn looks_at_slow_rows_take_a_fifth_of_the_time() {
+    let clock = ManualClock::still();
+    let env = Env {
+        entropy: real::env().entropy,
+        ..clock.env()
+    };
+    let queries = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&queries);
+    let faults = Faults::script().hook(move |op, _| {
+        (*op == Op::RowQuery).then(|| {
+            seen.fetch_add(1, Ordering::SeqCst);
+            Fault::ReplyLate(Duration::from_secs(2))
+        })
+    });
+    let plain = MemoryStore::open(env.clone());
+    let world = World::over(plain.clone(), env.clone());
+    world.layout.create(&plain).await.expect("memory");
+    world.submit("w", DIAMOND).await;
+    let (store, _) = faults.wrap(plain, env);
+    let (_task, _) = world.coordinator_over(
+        &store,
+        Config {
+            holder: "test/1".to_owned(),
+            ..Config::default()
+        },
+    );
+    for _ in 0..1_200 {
+        step(&clock, Duration::from_millis(100)).await;
+    }
+    let asked = queries.load(Ordering::SeqCst);
+    assert!((10..=20).contains(&asked), "{asked} in 2 minutes");
+}
