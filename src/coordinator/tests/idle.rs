@@ -6,30 +6,37 @@ use super::*;
 
 const MINUTES: u32 = 10;
 
-#[tokio::test]
-async fn a_coordinator_with_nothing_to_do_for_long_asks_seldom_and_begins_soon() {
+/// A coordinator on a clock that stands still, beside the workflows named; its requests pass `faults`.
+async fn still(faults: Faults, workflows: &[&str]) -> (Arc<ManualClock>, World, TaskHandle) {
     let clock = ManualClock::still();
     let env = Env {
         entropy: real::env().entropy,
         ..clock.env()
     };
+    let plain = MemoryStore::open(env.clone());
+    let world = World::over(plain.clone(), env.clone());
+    world.layout.create(&plain).await.expect("memory");
+    for id in workflows {
+        world.submit(id, DIAMOND).await;
+    }
+    let (store, _) = faults.wrap(plain, env);
+    let config = Config {
+        holder: "test/1".to_owned(),
+        ..Config::default()
+    };
+    let (task, _) = world.coordinator_over(&store, config);
+    (clock, world, task)
+}
+
+#[tokio::test]
+async fn a_coordinator_with_nothing_to_do_for_long_asks_seldom_and_begins_soon() {
     let requests = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&requests);
     let faults = Faults::script().hook(move |_, _| {
         seen.fetch_add(1, Ordering::SeqCst);
         None
     });
-    let plain = MemoryStore::open(env.clone());
-    let world = World::over(plain.clone(), env.clone());
-    world.layout.create(&plain).await.expect("memory");
-    let (store, _) = faults.wrap(plain, env);
-    let (_task, _) = world.coordinator_over(
-        &store,
-        Config {
-            holder: "test/1".to_owned(),
-            ..Config::default()
-        },
-    );
+    let (clock, world, _task) = still(faults, &[]).await;
     let pass = async |ticks| {
         for _ in 0..ticks {
             step(&clock, Duration::from_millis(100)).await;
@@ -61,11 +68,6 @@ async fn a_coordinator_with_nothing_to_do_for_long_asks_seldom_and_begins_soon()
 
 #[tokio::test]
 async fn looks_at_slow_rows_take_a_fifth_of_the_time() {
-    let clock = ManualClock::still();
-    let env = Env {
-        entropy: real::env().entropy,
-        ..clock.env()
-    };
     let queries = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&queries);
     let faults = Faults::script().hook(move |op, _| {
@@ -74,18 +76,7 @@ async fn looks_at_slow_rows_take_a_fifth_of_the_time() {
             Fault::ReplyLate(Duration::from_secs(2))
         })
     });
-    let plain = MemoryStore::open(env.clone());
-    let world = World::over(plain.clone(), env.clone());
-    world.layout.create(&plain).await.expect("memory");
-    world.submit("w", DIAMOND).await;
-    let (store, _) = faults.wrap(plain, env);
-    let (_task, _) = world.coordinator_over(
-        &store,
-        Config {
-            holder: "test/1".to_owned(),
-            ..Config::default()
-        },
-    );
+    let (clock, _world, _task) = still(faults, &["w"]).await;
     for _ in 0..1_200 {
         step(&clock, Duration::from_millis(100)).await;
     }
