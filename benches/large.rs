@@ -149,13 +149,14 @@ async fn on_the_emulator(name: &str, count: usize, definition: &Definition) {
         coordinator.check();
         all_taken_up(&place).await
     };
-    place.until("all to be taken up", 100, taken_up).await;
+    let pause = place.pause_ms(count).max(200);
+    place.until("all to be taken up", pause, taken_up).await;
     let (taken_up, left) = (seconds(), tasks - worker.ran() as f64);
     let ended = async || {
         coordinator.check();
         place.all_ended().await
     };
-    place.until("the end", 200, ended).await;
+    place.until("the end", pause, ended).await;
     let took = seconds();
     // Statistics of the end are shown with the next renewal of the lease.
     place.env.sleep(Duration::from_secs(12)).await;

@@ -163,7 +163,7 @@ impl Place {
             (On::Memory, ..=100) => 5,
             (On::Memory, _) | (On::Emulator, ..=100) => 20,
             (On::Emulator, ..=1_000) => 200,
-            (On::Emulator, _) => 2_000,
+            (On::Emulator, _) => 10_000,
         }
     }
 

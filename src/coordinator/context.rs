@@ -1,13 +1,15 @@
 //! What all parts of one term of leadership share.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::config::Config;
+use super::gate::Gate;
 use super::lost::Sendings;
 use super::stats::Stats;
 use super::window::Window;
@@ -18,9 +20,12 @@ use crate::record::Epoch;
 use crate::store::{Store, StoreError};
 
 /// Most workflows that take a turn at once.
-const TURNS_AT_ONCE: usize = 64;
+const TURNS_AT_ONCE: u32 = 64;
 /// Messages of all workflows on their way to one task queue at once.
-const SENDS_PER_QUEUE: usize = 32;
+const SENDS_PER_QUEUE: u32 = 32;
+/// For each of this that the last receive took, a turn and a send count as one more. What a slow service is asked for at once only waits
+/// there, where it keeps receives and renewals of the lease waiting, too.
+const PROMPT: Duration = Duration::from_millis(250);
 
 /// One term of leadership. Its store refuses everything once the fence is closed.
 #[derive(Debug)]
@@ -34,9 +39,11 @@ pub(super) struct Context {
     pub(super) window: Window,
     pub(super) sendings: Sendings,
     /// How many workflows may take a turn at once: bounds requests, sockets and memory of all together.
-    pub(super) turns: Semaphore,
+    turns: Gate,
     /// The same for what is sent, by task queue: where one hangs, only its own tasks wait.
-    sends: Mutex<BTreeMap<QueueName, Arc<Semaphore>>>,
+    sends: Mutex<BTreeMap<QueueName, Arc<Gate>>>,
+    /// As how many each of both counts; as all of them before the first receive.
+    counts_as: AtomicU32,
     /// Set when the process is to stop: finish, do not wait.
     pub(super) stopping: CancellationToken,
     /// Whether a workflow was left with a state write of unknown outcome (P15).
@@ -65,8 +72,9 @@ impl Context {
             stats: Arc::default(),
             window: Window::new(config.max_outstanding),
             sendings: Sendings::default(),
-            turns: Semaphore::new(TURNS_AT_ONCE),
+            turns: Gate::new(TURNS_AT_ONCE),
             sends: Mutex::default(),
+            counts_as: AtomicU32::new(u32::MAX),
             stopping: stop.clone(),
             queues: Mutex::default(),
             received_to: Mutex::default(),
@@ -89,16 +97,28 @@ impl Context {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes in how long a receive took.
+    pub(super) fn note_receive(&self, took: Duration) {
+        let counts_as = took.as_millis() / PROMPT.as_millis();
+        let counts_as = u32::try_from(counts_as).unwrap_or(u32::MAX);
+        self.counts_as.store(counts_as.max(1), Ordering::Relaxed);
+    }
+
+    /// Waits until a workflow may take a turn, for as long as what it gives is held.
+    pub(super) async fn may_turn(&self) -> OwnedSemaphorePermit {
+        self.turns.enter(&self.counts_as).await
+    }
+
     /// Waits until a message may be sent to this queue, for as long as what it gives is held; none where the process is to stop first.
     pub(super) async fn may_send(&self, queue: &QueueName) -> Option<OwnedSemaphorePermit> {
         let places = {
             let mut sends = self.sends.lock().unwrap_or_else(PoisonError::into_inner);
-            let new = || Arc::new(Semaphore::new(SENDS_PER_QUEUE));
+            let new = || Arc::new(Gate::new(SENDS_PER_QUEUE));
             Arc::clone(sends.entry(queue.clone()).or_insert_with(new))
         };
         tokio::select! {
             biased;
-            place = places.acquire_owned() => place.ok(),
+            place = places.enter(&self.counts_as) => Some(place),
             () = self.stopping.cancelled() => None,
         }
     }

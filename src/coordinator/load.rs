@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures::future::join;
+
 use super::actor::Actor;
 use super::book::{Book, Pass};
 use super::stats::Stats;
 use crate::definition::GraphError;
 use crate::engine::{Changes, Generation, Graph, Runtime, Status};
-use crate::protocol::{ReadError, Shown, Swap, patiently, read_definition, read_row, store_errors};
+use crate::protocol::{ReadError, Shown, Stored, Swap, patiently, read_definition, store_errors};
 use crate::record::{
     ControlSeq, DecodeError, DefinitionRecord, IndexRecord, Record, Revision, RuntimeRecord, Stamp,
     StateRecord, TombstoneRecord,
@@ -35,7 +37,14 @@ impl Actor {
     /// Opens the book. What must be written for that is noted in `pass`.
     pub(super) async fn load(&mut self, pass: &mut Pass) -> Result<Loaded, ReadError> {
         let ctx = Arc::clone(&self.ctx);
-        let found = self.cell.load(&ctx.stopping).await?;
+        let id = self.id.clone();
+        let read_definition = || {
+            let read =
+                || async { store_errors(read_definition(&ctx.store, &ctx.layout, &id).await) };
+            patiently(&ctx.env, &ctx.stopping, read)
+        };
+        let (found, definition) = join(self.cell.load(&ctx.stopping), read_definition()).await;
+        let (found, mut definition) = (found?, definition??);
         if let Some((epoch, holder)) = found.as_ref().map(StateRecord::writer) {
             let own = (ctx.epoch(), ctx.leadership.holder());
             if epoch >= own.0 && (epoch, holder) != own {
@@ -45,10 +54,16 @@ impl Actor {
                 }
             }
         }
-        let read =
-            || async { store_errors(read_definition(&ctx.store, &ctx.layout, &self.id).await) };
-        let definition = patiently(&ctx.env, &ctx.stopping, read).await??;
-        let life = definition.as_ref().map(|stored| stored.record.run_id);
+        let life_of = |definition: &Option<Stored<DefinitionRecord>>| {
+            definition.as_ref().map(|stored| stored.record.run_id)
+        };
+        if let Some(StateRecord::Live(record)) = &found
+            && life_of(&definition) != Some(record.run_id)
+        {
+            // It was read before a new life of the id began.
+            definition = read_definition().await??;
+        }
+        let life = life_of(&definition);
         let record = match found {
             Some(StateRecord::Purged(tombstone))
                 if life.is_none_or(|run| run == tombstone.run_id) =>
@@ -75,14 +90,13 @@ impl Actor {
                     .await;
             }
         };
-        if record
-            .as_ref()
-            .is_none_or(|record| !record.status.is_final())
-        {
-            ctx.create_queues(&definition.definition).await?;
-        }
         match record {
-            Some(record) => self.open(definition, graph, record, pass)?,
+            Some(record) => {
+                if !record.status.is_final() {
+                    ctx.create_queues(&definition.definition).await?;
+                }
+                self.open(definition, graph, record, pass)?;
+            }
             None => self.activate(definition, graph, pass).await?,
         }
         Ok(Loaded::Yes)
@@ -129,17 +143,17 @@ impl Actor {
         pass: &mut Pass,
     ) -> Result<(), ReadError> {
         let ctx = &self.ctx;
-        let row = patiently(&ctx.env, &ctx.stopping, || async {
-            store_errors(read_row(&ctx.store, &ctx.layout, &self.id).await)
-        });
-        if let Some(row) = row.await?? {
-            let record = row.record;
-            if record.run_id == definition.run_id && record.revision > Revision::new(0) {
-                return Err(self.lost(&format!(
-                    "its row shows revision {}, but the blob is gone",
-                    record.revision
-                )));
-            }
+        let row = self.row.read(definition.run_id, ctx.epoch(), &ctx.stopping);
+        let (created, row) = join(ctx.create_queues(&definition.definition), row).await;
+        created?;
+        if let Some(record) = row?
+            && record.run_id == definition.run_id
+            && record.revision > Revision::new(0)
+        {
+            return Err(self.lost(&format!(
+                "its row shows revision {}, but the blob is gone",
+                record.revision
+            )));
         }
         tracing::info!(workflow = %self.id, tasks = graph.len(), "workflow_activated");
         let mut changes = Changes::default();

@@ -24,8 +24,8 @@ const PACE: Duration = Duration::from_millis(20);
 /// How long after news the wait stays so; then it doubles, up to [`IDLE_SOON`] while news is younger than [`SOON`], then up to
 /// `--idle-sleep-s`.
 const BRISK: Duration = Duration::from_millis(200);
-const IDLE_SOON: Duration = Duration::from_millis(100);
-const SOON: Duration = Duration::from_secs(2);
+const IDLE_SOON: Duration = Duration::from_millis(50);
+const SOON: Duration = Duration::from_millis(1500);
 /// The longest wait where nothing has happened for long: what is submitted then is begun within two seconds.
 const IDLE_QUIET: Duration = Duration::from_millis(1500);
 /// How many messages for no workflow are put away at once, and how many more wait for that.
@@ -57,6 +57,7 @@ async fn take(ctx: &Arc<Context>, registry: &Arc<Registry>, pulse: &Pulse, aside
             .queues
             .receive(queue, max, ctx.config.visibility_timeout)
             .await;
+        ctx.note_receive(ctx.env.mono().since(asked_at));
         let wait = match received {
             Ok(messages) => {
                 if failing {

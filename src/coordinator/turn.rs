@@ -41,7 +41,7 @@ impl Actor {
         }
         // Bounds the requests of all workflows together; who waits here holds nothing.
         let ctx = Arc::clone(&self.ctx);
-        let turn = ctx.turns.acquire().await.expect("never closed");
+        let turn = ctx.may_turn().await;
         // What came while it waited shares its write.
         self.more(&mut news);
         self.take_slots(&mut news);
@@ -108,7 +108,7 @@ impl Actor {
         // Neither waits for the other: both follow from what is stored.
         let (acknowledged, sent) = join(acknowledged, self.send()).await;
         acknowledged.and(sent)?;
-        let _turn = ctx.turns.acquire().await.expect("never closed");
+        let _turn = ctx.may_turn().await;
         self.project().await?;
         self.asides.reset();
         Ok(())

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::layout::Layout;
 use super::patience::patiently;
-use super::read::{FoundRow, ReadError, found};
+use super::read::{FoundRow, ReadError, found, read_row, store_errors};
 use super::row::fields_of;
 use crate::definition::WorkflowId;
 use crate::engine::Generation;
@@ -40,8 +40,25 @@ pub struct Projection {
     store: Store,
     layout: Layout,
     id: WorkflowId,
-    version: Option<ETag>,
+    known: Option<Known>,
     cancel_requested: Option<Generation>,
+}
+
+/// The open row as it was read or written last.
+#[derive(Debug)]
+struct Known {
+    version: ETag,
+    flags: Fields,
+}
+
+/// What is at a place before it is written.
+enum Before {
+    /// Not known: read it.
+    Unknown,
+    /// Nothing, most likely.
+    Nothing,
+    /// This row, most likely.
+    Row(Known),
 }
 
 impl Projection {
@@ -53,7 +70,7 @@ impl Projection {
             store,
             layout,
             id,
-            version: None,
+            known: None,
             cancel_requested: None,
         }
     }
@@ -66,7 +83,31 @@ impl Projection {
 
     /// Forgets what is known of the row, so that the next write reads it.
     pub fn forget(&mut self) {
-        self.version = None;
+        self.known = None;
+    }
+
+    /// Reads the row. If it is the open one of the run `run`, no later leader's, the next write needs no look at it.
+    ///
+    /// # Errors
+    /// [`ReadError`]
+    pub async fn read(
+        &mut self,
+        run: RunId,
+        epoch: Epoch,
+        hurry: &CancellationToken,
+    ) -> Result<Option<IndexRecord>, ReadError> {
+        let read = || async { store_errors(read_row(&self.store, &self.layout, &self.id).await) };
+        let Some(found) = patiently(&self.env, hurry, read).await?? else {
+            return Ok(None);
+        };
+        if found.is_open() && found.record.run_id == run && found.record.epoch <= epoch {
+            self.cancel_requested = found.record.cancel_requested;
+            self.known = Some(Known {
+                flags: flags_of(&found.row.fields),
+                version: found.row.etag,
+            });
+        }
+        Ok(Some(found.record))
     }
 
     /// Shows `record` in the open row; makes the row where there is none.
@@ -80,7 +121,7 @@ impl Projection {
     ) -> Result<Shown, ReadError> {
         let key = self.layout.open_row(&self.id);
         let mut fields = fields_of(record);
-        if self.version.is_none() {
+        if self.known.is_none() {
             // A retry moves the row back; the flags of the final row go with it.
             if let Some(done) = self.get(&self.layout.done_row(&self.id), hurry).await? {
                 if done.record.epoch > record.epoch {
@@ -89,9 +130,9 @@ impl Projection {
                 carry_flags(&done, record, &mut fields);
             }
         }
-        let version = self.version.take();
-        let (shown, version) = self.put(&key, record, &fields, version, hurry).await?;
-        self.version = version;
+        let before = self.known.take().map_or(Before::Unknown, Before::Row);
+        let (shown, known) = self.put(&key, record, &fields, before, hurry).await?;
+        self.known = known;
         Ok(shown)
     }
 
@@ -108,24 +149,30 @@ impl Projection {
             self.layout.open_row(&self.id),
             self.layout.done_row(&self.id),
         );
-        self.version = None;
         for _ in 0..TRIES_MAX {
-            let open = self.get(&open_key, hurry).await?;
             let mut fields = fields_of(record);
-            if let Some(open) = &open {
+            let version = if let Some(known) = self.known.take() {
+                // If it has changed since, it is not removed, and looked at then.
+                carry(&known.flags, &mut fields);
+                Some(known.version)
+            } else if let Some(open) = self.get(&open_key, hurry).await? {
                 if open.record.epoch > record.epoch {
                     return Ok(Shown::Met(open.record.epoch));
                 }
-                carry_flags(open, record, &mut fields);
-            }
-            match self.put(&done_key, record, &fields, None, hurry).await? {
+                carry_flags(&open, record, &mut fields);
+                Some(open.row.etag)
+            } else {
+                None
+            };
+            let put = self.put(&done_key, record, &fields, Before::Nothing, hurry);
+            match put.await? {
                 (Shown::Yes, _) => {}
                 (met @ Shown::Met(_), _) => return Ok(met),
             }
-            let Some(open) = open else {
+            let Some(version) = version else {
                 return Ok(Shown::Yes);
             };
-            if self.delete(&open_key, &open.row.etag, hurry).await? {
+            if self.delete(&open_key, &version, hurry).await? {
                 return Ok(Shown::Yes);
             }
         }
@@ -193,12 +240,15 @@ impl Projection {
             Value::Int(generation.number().into()),
         )]);
         for _ in 0..TRIES_MAX {
+            self.known = None;
             let Some(row) = self.get(&key, hurry).await? else {
                 return Ok(());
             };
             if row.record.cancel_requested == Some(generation) {
                 return Ok(());
             }
+            let mut flags = flags_of(&row.row.fields);
+            flags.extend(fields.clone());
             let expect = Expect::Version(row.row.etag);
             let write = || {
                 self.store
@@ -206,8 +256,8 @@ impl Projection {
                     .write(self.layout.index(), &key, &fields, &expect)
             };
             match patiently(&self.env, hurry, write).await {
-                Ok(etag) => {
-                    self.version = Some(etag);
+                Ok(version) => {
+                    self.known = Some(Known { version, flags });
                     return Ok(());
                 }
                 Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {}
@@ -217,21 +267,26 @@ impl Projection {
         Err(self.gave_up(&key).into())
     }
 
-    /// Inserts or merges the row at `key`, whose version may be known, and returns the new version.
+    /// Inserts or merges the row at `key` and returns it as it is then.
     async fn put(
         &mut self,
         key: &RowKey,
         record: &IndexRecord,
         fields: &Fields,
-        mut version: Option<ETag>,
+        mut before: Before,
         hurry: &CancellationToken,
-    ) -> Result<(Shown, Option<ETag>), ReadError> {
+    ) -> Result<(Shown, Option<Known>), ReadError> {
         let mut is_unknown = false;
         for _ in 0..TRIES_MAX {
             let mut fields = fields.clone();
-            let expect = match version.take() {
-                Some(etag) => Expect::Version(etag),
-                None => match self.get(key, hurry).await? {
+            let mut flags = Fields::new();
+            let expect = match std::mem::replace(&mut before, Before::Unknown) {
+                Before::Row(known) => {
+                    flags = known.flags;
+                    Expect::Version(known.version)
+                }
+                Before::Nothing => Expect::Absent,
+                Before::Unknown => match self.get(key, hurry).await? {
                     None => Expect::Absent,
                     Some(row) if row.record.epoch > record.epoch => {
                         return Ok((Shown::Met(row.record.epoch), None));
@@ -239,11 +294,15 @@ impl Projection {
                     Some(row) if row.record.run_id == record.run_id => {
                         self.cancel_requested =
                             row.record.cancel_requested.or(self.cancel_requested);
-                        if is_unknown && stamp(&row.record) == stamp(record) {
-                            return Ok((Shown::Yes, Some(row.row.etag)));
+                        flags = flags_of(&row.row.fields);
+                        let version = row.row.etag;
+                        leave_higher_flags(&flags, &mut fields);
+                        // An earlier try of the same record may have carried fewer flags.
+                        let has_all = flags_of(&fields).is_empty();
+                        if is_unknown && has_all && stamp(&row.record) == stamp(record) {
+                            return Ok((Shown::Yes, Some(Known { version, flags })));
                         }
-                        leave_higher_flags(&row.row.fields, &mut fields);
-                        Expect::Version(row.row.etag)
+                        Expect::Version(version)
                     }
                     // A row of an earlier life of the id: its flags must not reach this one, so it is not merged into.
                     Some(row) => {
@@ -258,7 +317,10 @@ impl Projection {
                     .write(self.layout.index(), key, &fields, &expect)
             };
             match patiently(&self.env, hurry, write).await {
-                Ok(etag) => return Ok((Shown::Yes, Some(etag))),
+                Ok(version) => {
+                    flags.extend(flags_of(&fields));
+                    return Ok((Shown::Yes, Some(Known { version, flags })));
+                }
                 // After a lost reply the row is read, which tells whether it was written (P10).
                 Err(error) if error.kind == Kind::Ambiguous => is_unknown = true,
                 Err(error) if error.kind == Kind::Conflict => {}
@@ -329,16 +391,25 @@ fn leave_higher_flags(row: &Fields, fields: &mut Fields) {
 }
 
 fn carry_flags(from: &FoundRow, to: &IndexRecord, fields: &mut Fields) {
-    if from.record.run_id != to.run_id {
-        return;
+    if from.record.run_id == to.run_id {
+        carry(&flags_of(&from.row.fields), fields);
     }
-    for flag in FLAGS {
-        if let Some(value) = from.row.fields.get(flag) {
-            // A stop that the record itself shows is never an older one.
-            let field = fields.entry(flag.to_owned());
-            field.or_insert_with(|| value.clone());
-        }
+}
+
+fn carry(flags: &Fields, fields: &mut Fields) {
+    for (flag, value) in flags {
+        // A stop that the record itself shows is never an older one.
+        let field = fields.entry(flag.clone());
+        field.or_insert_with(|| value.clone());
     }
+}
+
+fn flags_of(fields: &Fields) -> Fields {
+    let flags = fields.iter();
+    let flags = flags.filter(|(name, _)| FLAGS.contains(&name.as_str()));
+    flags
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ use crate::store::{Kind, Message, Queue, RECEIVE_MAX};
 /// doubles, up to [`IDLE_SOON`] at first, and further once nothing has happened for [`SOON`].
 const IDLE_FIRST: Duration = Duration::from_millis(10);
 const BRISK: Duration = Duration::from_millis(100);
-const IDLE_SOON: Duration = Duration::from_millis(100);
-const SOON: Duration = Duration::from_secs(2);
+const IDLE_SOON: Duration = Duration::from_millis(50);
+const SOON: Duration = Duration::from_millis(1500);
 /// The wait after a receive that found less than asked for, if something: what becomes ready together comes with one.
 const PACE: Duration = Duration::from_millis(20);
 /// The first pause after a receive error; it doubles.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
@@ -11,6 +12,7 @@ use crate::engine::{Generation, Status};
 use crate::record::{ControlSeq, Epoch, IndexRecord, Revision, RunId};
 use crate::store::layers::Op;
 use crate::store::layers::fault::{Fault, Faults};
+use crate::store::layers::meter::Meter;
 use crate::store::{Expect, Fields, Kind, Value};
 
 fn index(status: Status, epoch: u64) -> IndexRecord {
@@ -297,4 +299,84 @@ async fn every_write_of_a_row_may_lose_its_reply() {
         (found.is_open(), found.record.status),
         (false, Status::Completed)
     );
+}
+
+#[tokio::test]
+async fn a_cancel_that_is_asked_for_while_a_row_moves_stays_whatever_write_is_lost() {
+    for lost in 1..=5 {
+        let env = env_of(&ManualClock::eager());
+        let plain = memory(&env).await;
+        let hang = Fault::Hang(Duration::from_secs(1));
+        let (store, injector) = Faults::script()
+            .on(Op::RowWrite, lost, hang)
+            .wrap(plain.clone(), env.clone());
+        let hurry = CancellationToken::new();
+        let mut row = Projection::new(env, store, layout(), id());
+        let shown = row.show(&index(Status::Running, 1), &hurry).await;
+        assert_eq!(shown.expect("settled"), Shown::Yes);
+        // The projection knows a version that the request has just replaced: it finds so when it removes it.
+        request_cancel(&plain).await;
+        let finished = row.finish(&index(Status::Cancelled, 1), &hurry).await;
+        assert_eq!(finished.expect("settled"), Shown::Yes);
+        assert!(injector.happened() > 0 || lost == 5, "{lost}");
+        let found = row_of(&plain).await;
+        let flag = found.record.cancel_requested;
+        assert_eq!((found.is_open(), flag), (false, Some(Generation::FIRST)));
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_by_message_is_in_the_final_row() {
+    let env = real::env();
+    let store = memory(&env).await;
+    let hurry = CancellationToken::new();
+    let mut row = Projection::new(env, store.clone(), layout(), id());
+    let shown = row.show(&index(Status::Running, 1), &hurry).await;
+    assert_eq!(shown.expect("memory"), Shown::Yes);
+    let asked = row.request_cancel(Generation::FIRST, &hurry).await;
+    asked.expect("memory");
+    let finished = row.finish(&index(Status::Cancelled, 1), &hurry).await;
+    assert_eq!(finished.expect("memory"), Shown::Yes);
+    let found = row_of(&store).await.record;
+    assert_eq!(found.cancel_requested, Some(Generation::FIRST));
+}
+
+#[tokio::test]
+async fn a_row_that_was_read_is_written_without_a_look_unless_it_is_of_another_run_or_a_later_leader()
+ {
+    let (own, other) = (index(Status::Running, 4), RunId::new(uuid::Uuid::max()));
+    for (epoch, run, looks) in [(0, own.run_id, 1), (5, own.run_id, 3), (0, other, 4)] {
+        let env = real::env();
+        let plain = memory(&env).await;
+        let (store, meter) = Meter::wrap(plain.clone());
+        let hurry = CancellationToken::new();
+        let there = IndexRecord {
+            run_id: run,
+            cancel_requested: Some(Generation::FIRST),
+            ..index(Status::Pending, epoch)
+        };
+        let (index, key) = (layout().index().clone(), layout().open_row(&id()));
+        let fields = fields_of(&there);
+        let written = plain.rows.write(&index, &key, &fields, &Expect::Absent);
+        written.await.expect("new");
+        let mut row = Projection::new(env, store, layout(), id());
+        let read = row.read(own.run_id, own.epoch, &hurry).await;
+        assert_eq!(read.expect("memory"), Some(there));
+        let shown = row.show(&own, &hurry).await.expect("memory");
+        let is_later = epoch > own.epoch.number();
+        let expected = if is_later {
+            Shown::Met(Epoch::new(epoch))
+        } else {
+            Shown::Yes
+        };
+        assert_eq!(shown, expected);
+        let found = row_of(&plain).await.record;
+        let keeps_flag = run == own.run_id;
+        assert_eq!(found.cancel_requested.is_some(), keeps_flag);
+        let asked = meter
+            .snapshot()
+            .get(&Op::RowGet)
+            .map(|count| count.requests);
+        assert_eq!(asked, Some(looks), "{epoch} {run}");
+    }
 }

@@ -149,6 +149,32 @@ impl Shared {
 }
 
 #[test]
+fn a_workflow_begins_and_ends_with_few_requests_beside_those_of_its_tasks() {
+    for service in services() {
+        let counted = count(Plan::new(service, chain(1), 1));
+        let of = |op| counted.coordinator.of(op);
+        // Its state, its definition and its row are looked at. Its row is shown, moved, and removed where it was.
+        let looks = [of(Op::BlobGet), of(Op::RowGet)];
+        let writes = [of(Op::BlobPut), of(Op::RowWrite), of(Op::RowDelete)];
+        assert_eq!((looks, writes), ([2, 1], [2, 2, 1]), "{counted}");
+    }
+}
+
+#[test]
+fn a_service_that_is_slow_is_not_asked_for_ever_more_at_once() {
+    let service = Service::narrow(ms(40));
+    count(Plan {
+        workflows: 200,
+        ..Plan::new(service.clone(), chain(2), 4)
+    });
+    let mut waits = service.waits();
+    waits.sort();
+    // With all 64 turns on the way at once, a request stood in line for two to three seconds.
+    let wait = waits[waits.len() / 2];
+    assert!(wait <= ms(1500), "{wait:?}");
+}
+
+#[test]
 fn requests_a_task_follow_from_what_is_shared() {
     for service in services() {
         for slots in [1, 4, 32] {

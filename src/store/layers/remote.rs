@@ -14,13 +14,16 @@ use super::{Call, Layer, Weight, wrap};
 use crate::env::Env;
 use crate::store::{Result, Store};
 
+/// A line in which requests stand; it holds how long each has waited.
+type Line = Arc<Mutex<Vec<Duration>>>;
+
 /// How a service takes requests; clones are the same one.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     /// What one request takes.
     request: Duration,
     /// Where they stand in line, if it takes one at a time.
-    line: Option<Arc<Mutex<()>>>,
+    line: Option<Line>,
 }
 
 impl Service {
@@ -38,6 +41,15 @@ impl Service {
             request,
             line: Some(Arc::default()),
         }
+    }
+
+    /// How long each request has stood in line, in the order in which they were taken.
+    pub(crate) fn waits(&self) -> Vec<Duration> {
+        let line = self.line.as_ref();
+        line.map_or_else(Vec::new, |line| {
+            let waits = line.try_lock().expect("nothing is asked for any more");
+            waits.clone()
+        })
     }
 }
 
@@ -62,7 +74,12 @@ impl Layer for Remote {
         send: impl Fn() -> BoxFuture<'a, Result<T>> + Send + Sync + 'a,
     ) -> Result<T> {
         let _turn = match &self.service.line {
-            Some(line) => Some(line.lock().await),
+            Some(line) => {
+                let came_at = self.env.mono();
+                let mut line = line.lock().await;
+                line.push(self.env.mono().since(came_at));
+                Some(line)
+            }
             None => None,
         };
         let half = self.service.request / 2;

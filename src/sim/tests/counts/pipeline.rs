@@ -40,6 +40,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub(super) struct Plan {
     pub(super) service: Service,
     pub(super) definition: Definition,
+    /// So many of it, submitted at once.
+    pub(super) workflows: usize,
     pub(super) worker: worker::Config,
     /// What each command takes.
     pub(super) takes: Duration,
@@ -53,6 +55,7 @@ impl Plan {
         Self {
             service,
             definition,
+            workflows: 1,
             worker: worker::Config {
                 slots,
                 name: ProcessName {
@@ -326,18 +329,24 @@ async fn story(scheduler: &Scheduler, plan: &Plan) -> Counted {
     let (before, _) = (leaders_way.take(), hands_way.take());
     assert_eq!(before.of(Op::LeaseAcquire), 1, "it leads");
     let began = env.mono();
-    let id = WorkflowId::new("w").unwrap();
     let client = Client::new(env.clone(), store.clone(), layout.clone(), "counts");
-    client.submit(&id, &plan.definition).await.unwrap();
-    let is_over = async || {
-        let row = read_row(&store, &layout, &id).await.unwrap();
-        row.is_some_and(|row| row.record.status.is_final())
-    };
-    while !is_over().await {
-        env.sleep(LOOK_EVERY).await;
+    let names = (0..plan.workflows).map(|number| format!("w{number}"));
+    let ids: Vec<_> = names.map(|name| WorkflowId::new(name).unwrap()).collect();
+    for id in &ids {
+        client.submit(id, &plan.definition).await.unwrap();
+    }
+    for id in &ids {
+        let is_over = async || {
+            let row = read_row(&store, &layout, id).await.unwrap();
+            row.is_some_and(|row| row.record.status.is_final())
+        };
+        while !is_over().await {
+            env.sleep(LOOK_EVERY).await;
+        }
     }
     let runs = hold(&executor.runs).clone();
-    assert_eq!(runs.len(), plan.definition.tasks.len(), "each ran once");
+    let tasks = plan.workflows * plan.definition.tasks.len();
+    assert_eq!(runs.len(), tasks, "each ran once");
     Counted {
         coordinator: leaders_way.take(),
         worker: hands_way.take(),
