@@ -3,8 +3,8 @@
 //! `cargo bench --bench large [-- TASKS] [WORD]`: all cases, or those with WORD in their name. One workflow of 100,000 tasks, or so many,
 //! for each shape: first with all in this process over the store in memory (`memory flat`, `memory layered`, `memory join`), then with
 //! a coordinator process of its own over an emulator, which needs Node 20 (`emulator flat` and so on). Then many workflows (`1x10000`,
-//! `500x20`, `10000x3`), and small ones beside a large one (`small`), on the emulator too. But for the small ones, all are submitted
-//! before the coordinator starts. The commands of the tasks do nothing.
+//! `500x20`, `10000x3`), and small ones beside a large one (`small`), on the emulator too. But for the small ones and the 10,000, all are
+//! submitted before the coordinator starts. The commands of the tasks do nothing.
 
 #![expect(
     clippy::unwrap_used,
@@ -34,6 +34,9 @@ mod bench;
 const SLOTS: u16 = 64;
 /// Tasks of one workflow.
 const TASKS: usize = 100_000;
+/// From so many workflows on the coordinator takes them as they are submitted: each message that waits makes each request of the emulator's
+/// queues slower.
+const AS_THEY_COME: usize = 10_000;
 /// Small workflows beside a large one.
 const SMALL: usize = 50;
 /// So many tasks of the large workflow run before the small ones are submitted.
@@ -140,10 +143,18 @@ async fn all_taken_up(place: &Place) -> bool {
 async fn on_the_emulator(name: &str, count: usize, definition: &Definition) {
     let place = Place::new(On::Emulator, &format!("large{name}")).await;
     let worker = Worker::start(&place, SLOTS, Work::Nothing);
-    let ids = place.submit_all("bench", count, definition).await;
+    let submit = place.submit_all("bench", count, definition);
     let tasks = (count * definition.tasks.len()) as f64;
-    let began = place.env.mono();
-    let coordinator = Process::start(&place);
+    let (ids, began, coordinator);
+    if count < AS_THEY_COME {
+        ids = submit.await;
+        began = place.env.mono();
+        coordinator = Process::start(&place);
+    } else {
+        began = place.env.mono();
+        coordinator = Process::start(&place);
+        ids = submit.await;
+    }
     let seconds = || place.env.mono().since(began).as_secs_f64();
     let taken_up = async || {
         coordinator.check();
