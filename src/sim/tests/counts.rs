@@ -169,9 +169,9 @@ fn a_service_that_is_slow_is_not_asked_for_ever_more_at_once() {
     });
     let mut waits = service.waits();
     waits.sort();
-    // With all 64 turns on the way at once, a request stood in line for two to three seconds.
-    let wait = waits[waits.len() / 2];
-    assert!(wait <= ms(1500), "{wait:?}");
+    // Of four requests one; with all 64 turns on the way at once it has stood in line for close to three seconds.
+    let wait = waits[waits.len() / 4 * 3];
+    assert!(wait <= ms(1800), "{wait:?}");
 }
 
 #[test]
