@@ -8,11 +8,11 @@ use futures::StreamExt as _;
 
 use super::actor::{Actor, News, ROW_INTERVAL, Trouble};
 use super::book::Pass;
-use super::mail::Mail;
 use super::stats::Stats;
 use crate::engine::Applied;
 use crate::env::Mono;
-use crate::protocol::{Settled, Shown, carry_out};
+use crate::protocol::{Delivery, Settled, Shown, Swap, carry_out};
+use crate::record::Epoch;
 use crate::store::Kind;
 
 /// So often a completion of a workflow that is set aside comes before it is moved to the poison queue.
@@ -137,17 +137,14 @@ impl Actor {
         }
     }
 
-    /// Shows the state in the row: a final one and a stop, which workers wait for, at once, another now and then.
-    pub(super) async fn project(&mut self) -> Result<(), Trouble> {
+    /// Whether the row must show the state: a final one and a stop, which workers wait for, at once, another now and then.
+    pub(super) fn is_row_due(&self) -> bool {
         let Some(book) = &self.book else {
-            return Ok(());
+            return false;
         };
         let waited = |at: Mono| self.ctx.env.mono().since(at) >= ROW_INTERVAL;
         let urgent = book.runtime.status().is_final() || book.stopping() != self.stop_shown;
-        if !self.row_behind || !(urgent || self.row_shown_at.is_none_or(waited)) {
-            return Ok(());
-        }
-        self.show_row().await
+        self.row_behind && (urgent || self.row_shown_at.is_none_or(waited))
     }
 
     pub(super) async fn show_row(&mut self) -> Result<(), Trouble> {
@@ -168,8 +165,7 @@ impl Actor {
             row.show(&record, &ctx.stopping).await?
         };
         if let Shown::Met(epoch) = shown {
-            ctx.met(epoch, "the index row").await?;
-            return Err(self.trouble(Kind::Conflict, "the index row is of a later epoch"));
+            return Err(self.met_by_row(epoch).await?);
         }
         if is_final {
             tracing::info!(workflow = %self.id, status = %record.status, "workflow_ended");
@@ -181,26 +177,30 @@ impl Actor {
         Ok(())
     }
 
+    /// What it means that the row is of the later `epoch`.
+    pub(super) async fn met_by_row(&self, epoch: Epoch) -> Result<Trouble, Trouble> {
+        self.ctx.met(epoch, "the index row").await?;
+        Ok(self.trouble(Kind::Conflict, "the index row is of a later epoch"))
+    }
+
+    /// Gives back what is not looked at any more (P15).
+    pub(super) async fn give_back(&self, news: News) -> Result<(), Trouble> {
+        let results = news.results.into_iter().map(|(_, delivery)| delivery);
+        let controls = news.controls.into_iter().map(|(_, delivery)| delivery);
+        self.carry_out(results.chain(controls).map(Delivery::left).collect())
+            .await
+    }
+
     /// Ends in order (P15): marks are stored, news not looked at is given back.
     pub(super) async fn stop(mut self) {
-        let mut left = Vec::new();
+        let mut news = News::default();
         while let Ok(mail) = self.inbox.try_recv() {
-            match mail {
-                Mail::Result(_, delivery) | Mail::Control(_, delivery) => {
-                    left.push(delivery.left());
-                }
-                Mail::TakeUp
-                | Mail::CancelRequested(..)
-                | Mail::Slots { .. }
-                | Mail::Drained
-                | Mail::Repair
-                | Mail::Lost(_) => {}
-            }
+            news.add(mail);
         }
-        let given_back = self.carry_out(left).await;
+        let given_back = self.give_back(news).await;
         let stored = match self.store(&mut Pass::default()).await {
-            Ok(_) if self.row_behind => self.show_row().await,
-            Ok(_) => Ok(()),
+            Ok(Swap::Stored) if self.row_behind => self.show_row().await,
+            Ok(Swap::Stored | Swap::Rival) => Ok(()),
             Err(trouble) => Err(trouble),
         };
         if let Err(trouble) = given_back.and(stored) {

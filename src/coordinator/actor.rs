@@ -254,7 +254,7 @@ impl Actor {
 }
 
 impl News {
-    fn add(&mut self, mail: Mail) {
+    pub(super) fn add(&mut self, mail: Mail) {
         self.pieces += 1;
         match mail {
             Mail::Result(result, delivery) => self.results.push((result, delivery)),

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::config::Config;
-use super::gate::Gate;
+use super::gate::{Gate, Inside};
 use super::lost::Sendings;
 use super::stats::Stats;
 use super::window::Window;
@@ -39,10 +38,10 @@ pub(super) struct Context {
     pub(super) window: Window,
     pub(super) sendings: Sendings,
     /// How many workflows may take a turn at once: bounds requests, sockets and memory of all together.
-    turns: Gate,
+    turns: Arc<Gate>,
     /// The same for what is sent, by task queue: where one hangs, only its own tasks wait.
     sends: Mutex<BTreeMap<QueueName, Arc<Gate>>>,
-    /// As how many each of both counts; as all of them before the first receive.
+    /// As how many each of both counts; as very many before the first receive.
     counts_as: AtomicU32,
     /// Set when the process is to stop: finish, do not wait.
     pub(super) stopping: CancellationToken,
@@ -100,20 +99,31 @@ impl Context {
     /// Takes in how long a receive took.
     pub(super) fn note_receive(&self, took: Duration) {
         let counts_as = took.as_millis() / PROMPT.as_millis();
-        let counts_as = u32::try_from(counts_as).unwrap_or(u32::MAX);
-        self.counts_as.store(counts_as.max(1), Ordering::Relaxed);
+        let counts_as = u32::try_from(counts_as).unwrap_or(u32::MAX).max(1);
+        let before = self.counts_as.swap(counts_as, Ordering::AcqRel);
+        if counts_as < before {
+            self.turns.changed();
+            for places in self.sends().values() {
+                places.changed();
+            }
+        }
     }
 
-    /// Waits until a workflow may take a turn, for as long as what it gives is held.
-    pub(super) async fn may_turn(&self) -> OwnedSemaphorePermit {
-        self.turns.enter(&self.counts_as).await
+    /// Waits until a workflow may take a turn, for as long as what it gives is held; none where this process is to stop or leads no more.
+    pub(super) async fn may_turn(&self) -> Option<Inside> {
+        tokio::select! {
+            biased;
+            () = self.stopping.cancelled() => None,
+            () = self.leadership.fence().closed().cancelled() => None,
+            turn = self.turns.enter(&self.counts_as) => Some(turn),
+        }
     }
 
     /// Waits until a message may be sent to this queue, for as long as what it gives is held; none where the process is to stop first.
-    pub(super) async fn may_send(&self, queue: &QueueName) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn may_send(&self, queue: &QueueName) -> Option<Inside> {
         let places = {
-            let mut sends = self.sends.lock().unwrap_or_else(PoisonError::into_inner);
-            let new = || Arc::new(Gate::new(SENDS_PER_QUEUE));
+            let mut sends = self.sends();
+            let new = || Gate::new(SENDS_PER_QUEUE);
             Arc::clone(sends.entry(queue.clone()).or_insert_with(new))
         };
         tokio::select! {
@@ -121,6 +131,10 @@ impl Context {
             place = places.enter(&self.counts_as) => Some(place),
             () = self.stopping.cancelled() => None,
         }
+    }
+
+    fn sends(&self) -> std::sync::MutexGuard<'_, BTreeMap<QueueName, Arc<Gate>>> {
+        self.sends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets what an actor that is gone held for its workflow: places in line, slots, and what it has sent.

@@ -41,7 +41,9 @@ impl Actor {
         }
         // Bounds the requests of all workflows together; who waits here holds nothing.
         let ctx = Arc::clone(&self.ctx);
-        let turn = ctx.may_turn().await;
+        let Some(turn) = ctx.may_turn().await else {
+            return self.give_back(news).await;
+        };
         // What came while it waited shares its write.
         self.more(&mut news);
         self.take_slots(&mut news);
@@ -108,8 +110,11 @@ impl Actor {
         // Neither waits for the other: both follow from what is stored.
         let (acknowledged, sent) = join(acknowledged, self.send()).await;
         acknowledged.and(sent)?;
-        let _turn = ctx.may_turn().await;
-        self.project().await?;
+        if self.is_row_due()
+            && let Some(_turn) = ctx.may_turn().await
+        {
+            self.show_row().await?;
+        }
         self.asides.reset();
         Ok(())
     }
@@ -326,7 +331,12 @@ impl Actor {
             }
         }
         if let Some(generation) = pass.cancelled {
-            self.row.request_cancel(generation, &ctx.stopping).await?;
+            let (run, epoch) = (book.definition.run_id, ctx.epoch());
+            let row = &mut self.row;
+            let asked = row.request_cancel(run, epoch, generation, &ctx.stopping);
+            if let Shown::Met(epoch) = asked.await? {
+                return Err(self.met_by_row(epoch).await?);
+            }
         }
         Ok(())
     }

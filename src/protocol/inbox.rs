@@ -27,6 +27,7 @@ struct Inside {
     deliveries: u32,
     open: AtomicUsize,
     left: AtomicBool,
+    dropped: AtomicBool,
     poison: AtomicBool,
 }
 
@@ -42,7 +43,7 @@ pub struct Delivery {
 #[derive(Debug)]
 #[must_use]
 pub enum Settled {
-    /// Other entries are under way.
+    /// Other entries are under way, or one was dropped: then it comes back when its visibility time-out is over.
     NotYet,
     /// It stays on the queue; the receipt shows it again at once.
     Leave(Receipt),
@@ -62,6 +63,7 @@ impl Delivery {
             deliveries: message.deliveries,
             open: AtomicUsize::new(entries),
             left: AtomicBool::new(false),
+            dropped: AtomicBool::new(false),
             poison: AtomicBool::new(false),
         });
         (0..entries)
@@ -89,7 +91,7 @@ impl Delivery {
         self.settle()
     }
 
-    /// The entry was not handled: the message comes back.
+    /// The entry was not handled: the message comes back at once, if the others were handled or left, too.
     pub fn left(mut self) -> Settled {
         self.inside.left.store(true, Ordering::Release);
         self.settle()
@@ -97,7 +99,9 @@ impl Delivery {
 
     fn settle(&mut self) -> Settled {
         self.settled = true;
-        if self.inside.open.fetch_sub(1, Ordering::AcqRel) > 1 {
+        if self.inside.open.fetch_sub(1, Ordering::AcqRel) > 1
+            || self.inside.dropped.load(Ordering::Acquire)
+        {
             return Settled::NotYet;
         }
         let receipt = self.inside.receipt.clone();
@@ -114,7 +118,7 @@ impl Delivery {
 impl Drop for Delivery {
     fn drop(&mut self) {
         if !self.settled {
-            self.inside.left.store(true, Ordering::Release);
+            self.inside.dropped.store(true, Ordering::Release);
             self.inside.open.fetch_sub(1, Ordering::AcqRel);
         }
     }
@@ -243,7 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn one_entry_that_is_left_or_dropped_leaves_the_message_and_a_bad_one_takes_it_to_poison() {
+    fn one_entry_that_is_left_gives_the_message_back_one_dropped_leaves_it_and_a_bad_one_poisons_it()
+     {
         let mut left = entries(2).into_iter();
         assert!(matches!(
             left.next().map(Delivery::left),
@@ -253,12 +258,11 @@ mod tests {
             left.next().map(Delivery::poisoned),
             Some(Settled::Leave(_))
         ));
-        let mut dropped = entries(2).into_iter();
-        drop(dropped.next());
-        assert!(matches!(
-            dropped.next().map(Delivery::handled),
-            Some(Settled::Leave(_))
-        ));
+        for settle in [Delivery::handled, Delivery::poisoned, Delivery::left] {
+            let mut dropped = entries(2).into_iter();
+            drop(dropped.next());
+            assert!(matches!(dropped.next().map(settle), Some(Settled::NotYet)));
+        }
         let mut bad = entries(2).into_iter();
         assert!(matches!(
             bad.next().map(Delivery::poisoned),

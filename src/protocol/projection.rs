@@ -225,15 +225,17 @@ impl Projection {
         Ok(())
     }
 
-    /// Sets `cancel_requested` in the open row, for a cancel that came by message. No row is made for it.
+    /// Sets `cancel_requested` in the open row of the run `run`, for a cancel that came by message. No row is made for it.
     ///
     /// # Errors
     /// [`ReadError`]
     pub async fn request_cancel(
         &mut self,
+        run: RunId,
+        epoch: Epoch,
         generation: Generation,
         hurry: &CancellationToken,
-    ) -> Result<(), ReadError> {
+    ) -> Result<Shown, ReadError> {
         let key = self.layout.open_row(&self.id);
         let fields = Fields::from([(
             "cancel_requested".to_owned(),
@@ -242,10 +244,13 @@ impl Projection {
         for _ in 0..TRIES_MAX {
             self.known = None;
             let Some(row) = self.get(&key, hurry).await? else {
-                return Ok(());
+                return Ok(Shown::Yes);
             };
-            if row.record.cancel_requested == Some(generation) {
-                return Ok(());
+            if row.record.epoch > epoch {
+                return Ok(Shown::Met(row.record.epoch));
+            }
+            if row.record.run_id != run || row.record.cancel_requested == Some(generation) {
+                return Ok(Shown::Yes);
             }
             let mut flags = flags_of(&row.row.fields);
             flags.extend(fields.clone());
@@ -258,7 +263,7 @@ impl Projection {
             match patiently(&self.env, hurry, write).await {
                 Ok(version) => {
                     self.known = Some(Known { version, flags });
-                    return Ok(());
+                    return Ok(Shown::Yes);
                 }
                 Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {}
                 Err(error) => return Err(error.into()),

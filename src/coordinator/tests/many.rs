@@ -222,3 +222,64 @@ async fn a_queue_that_hangs_holds_up_no_workflow_that_sends_to_another() {
     assert_eq!(world.ended(&id).await.status, Status::Completed);
     assert_eq!(asked.load(Ordering::SeqCst), 32);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workflows_that_hang_before_the_first_receive_hold_up_no_other() {
+    let receives = AtomicUsize::new(0);
+    let faults = Faults::script().hook(move |op, path| {
+        let receives = || receives.fetch_add(1, Ordering::SeqCst);
+        if *op == Op::QueueReceive && path.ends_with("-completions") && receives() == 0 {
+            return Some(Fault::ReplyLate(Duration::from_millis(200)));
+        }
+        let hangs = *op == Op::BlobGet && path.contains("/hangs-") && !path.ends_with(".def.json");
+        hangs.then_some(Fault::Hang(Duration::from_secs(600)))
+    });
+    let (world, _) = World::with(faults).await;
+    for nth in 0..20 {
+        let yaml = "tasks: [{name: a, cmd: 'true'}]";
+        world.submit(&format!("hangs-{nth}"), yaml).await;
+    }
+    let id = world.submit("well", DIAMOND).await;
+    world.worker("default", succeed());
+    let (_task, _) = world.coordinator(World::config());
+    assert_eq!(world.ended(&id).await.status, Status::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_takes_up_none_of_the_workflows_that_stand_in_line() {
+    const WAITING: usize = 200;
+    let (living, looks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&looks);
+    let faults = Faults::script().hook(move |op, path| {
+        let looks = *op == Op::BlobGet && path.contains("/w") && !path.ends_with(".def.json");
+        looks.then(|| {
+            seen.fetch_add(1, Ordering::SeqCst);
+            Fault::ReplyLate(Duration::from_millis(100))
+        })
+    });
+    let real = real::env();
+    let spawner = Arc::new(Census {
+        inner: Arc::clone(&real.spawner),
+        living: Arc::clone(&living),
+    });
+    let env = Env { spawner, ..real };
+    let (store, _) = faults.wrap(MemoryStore::open(env.clone()), env.clone());
+    let world = World::over(store, env);
+    world.layout.create(&world.store).await.expect("memory");
+    for n in 0..WAITING {
+        let yaml = "tasks: [{name: a, cmd: 'true'}]";
+        world.submit(&format!("w{n}"), yaml).await;
+    }
+    let (task, ended) = world.coordinator(World::config());
+    world
+        .until("all to stand in line", async || {
+            (living.load(Ordering::SeqCst) == WAITING).then_some(())
+        })
+        .await;
+    world.stop.cancel();
+    task.join().await;
+    assert!(ended.lock().unwrap().as_ref().unwrap().is_ok());
+    // Those that were taking a turn.
+    let looks = looks.load(Ordering::SeqCst);
+    assert!(looks <= 64, "{looks}");
+}

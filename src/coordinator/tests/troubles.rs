@@ -378,3 +378,59 @@ async fn a_final_row_is_shown_by_the_next_actor_where_the_first_has_panicked() {
     assert_eq!(world.ended(&id).await.status, Status::Completed);
     assert_eq!(panics.load(Ordering::SeqCst), 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn news_of_a_workflow_that_is_set_aside_comes_no_sooner_for_being_shared() {
+    let [looks, shown, receives] = [(); 3].map(|()| Arc::new(AtomicU32::new(0)));
+    let seen = [&looks, &shown, &receives].map(Arc::clone);
+    let faults = Faults::script().hook(move |op, path| {
+        let [looks, shown, receives] = &seen;
+        let is_look = *op == Op::BlobGet && path.ends_with("/broken.json");
+        looks.fetch_add(u32::from(is_look), Ordering::SeqCst);
+        shown.fetch_add(u32::from(*op == Op::QueueExtend), Ordering::SeqCst);
+        receives.fetch_add(u32::from(*op == Op::QueueReceive), Ordering::SeqCst);
+        // So the one that is well settles its share last.
+        let is_late = *op == Op::BlobPut && path.ends_with("/well.json");
+        is_late.then_some(Fault::ReplyLate(Duration::from_millis(100)))
+    });
+    let (world, _) = World::with(faults).await;
+    let (_task, _) = world.coordinator(World::config());
+    let broken = world.submit("broken", DIAMOND).await;
+    let first = world.next_task("default").await;
+    let well = world.submit("well", DIAMOND).await;
+    let second = world.next_task("default").await;
+    for id in [&broken, &well] {
+        world.marked(id).await;
+    }
+    let path = world.layout.runtime(&broken);
+    let blobs = &world.store.blobs;
+    let good = blobs.get(&path).await.expect("memory").expect("there");
+    let expect = Expect::Version(good.etag);
+    let damage = blobs.put(&path, Bytes::from_static(b"damaged"), &expect, None);
+    damage.await.expect("current");
+    let before = looks.load(Ordering::SeqCst);
+    world.answer(&first, Outcome::Succeeded).await;
+    world
+        .until("it to be looked at", async || {
+            (looks.load(Ordering::SeqCst) > before).then_some(())
+        })
+        .await;
+    let results = [&first, &second].map(|task| {
+        let text = completion(task, Outcome::Succeeded, world.env.wall());
+        let record = decode_message::<CompletionRecord>(&text).expect("own");
+        record.results
+    });
+    let text = encode_message(&CompletionRecord::of_results(results.concat()));
+    let (queues, queue) = (&world.store.queues, world.layout.completions());
+    let sent = queues.send(queue, &text, Duration::ZERO);
+    sent.await.expect("memory");
+    world.until_states(&well, "cddp").await;
+    let before = receives.load(Ordering::SeqCst);
+    world
+        .until("what comes back to be received", async || {
+            (receives.load(Ordering::SeqCst) > before + 2).then_some(())
+        })
+        .await;
+    assert_eq!(shown.load(Ordering::SeqCst), 0);
+    assert_eq!(world.depth(world.layout.completions_poison()).await, 0);
+}

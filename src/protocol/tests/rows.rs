@@ -333,8 +333,9 @@ async fn a_cancel_by_message_is_in_the_final_row() {
     let mut row = Projection::new(env, store.clone(), layout(), id());
     let shown = row.show(&index(Status::Running, 1), &hurry).await;
     assert_eq!(shown.expect("memory"), Shown::Yes);
-    let asked = row.request_cancel(Generation::FIRST, &hurry).await;
-    asked.expect("memory");
+    let (run, epoch) = (RunId::new(uuid::Uuid::nil()), Epoch::new(1));
+    let asked = row.request_cancel(run, epoch, Generation::FIRST, &hurry);
+    assert_eq!(asked.await.expect("memory"), Shown::Yes);
     let finished = row.finish(&index(Status::Cancelled, 1), &hurry).await;
     assert_eq!(finished.expect("memory"), Shown::Yes);
     let found = row_of(&store).await.record;
@@ -378,5 +379,30 @@ async fn a_row_that_was_read_is_written_without_a_look_unless_it_is_of_another_r
             .get(&Op::RowGet)
             .map(|count| count.requests);
         assert_eq!(asked, Some(looks), "{epoch} {run}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_is_shown_in_no_row_of_a_later_leader_or_another_run() {
+    let other = RunId::new(uuid::Uuid::max());
+    let own = index(Status::Running, 4);
+    for (epoch, run) in [(5, own.run_id), (4, other)] {
+        let env = real::env();
+        let store = memory(&env).await;
+        let there = IndexRecord {
+            run_id: run,
+            ..index(Status::Running, epoch)
+        };
+        let (table, key) = (layout().index().clone(), layout().open_row(&id()));
+        let fields = fields_of(&there);
+        let made = store.rows.write(&table, &key, &fields, &Expect::Absent);
+        let made = made.await.expect("new");
+        let hurry = CancellationToken::new();
+        let mut row = Projection::new(env, store.clone(), layout(), id());
+        let asked = row.request_cancel(own.run_id, own.epoch, Generation::FIRST, &hurry);
+        let asked = asked.await.expect("memory");
+        let is_later = epoch > own.epoch.number();
+        assert_eq!(asked == Shown::Met(Epoch::new(epoch)), is_later);
+        assert_eq!(row_of(&store).await.row.etag, made);
     }
 }
