@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::config::Config;
-use super::gate::{Gate, Inside};
+use super::limit::{AtOnce, Inside};
 use super::lost::Sendings;
 use super::stats::Stats;
 use super::window::Window;
@@ -38,9 +38,9 @@ pub(super) struct Context {
     pub(super) window: Window,
     pub(super) sendings: Sendings,
     /// How many workflows may take a turn at once: bounds requests, sockets and memory of all together.
-    turns: Arc<Gate>,
+    turns: Arc<AtOnce>,
     /// The same for what is sent, by task queue: where one hangs, only its own tasks wait.
-    sends: Mutex<BTreeMap<QueueName, Arc<Gate>>>,
+    sends: Mutex<BTreeMap<QueueName, Arc<AtOnce>>>,
     /// As how many each of both counts; as very many before the first receive.
     counts_as: AtomicU32,
     /// Set when the process is to stop: finish, do not wait.
@@ -71,7 +71,7 @@ impl Context {
             stats: Arc::default(),
             window: Window::new(config.max_outstanding),
             sendings: Sendings::default(),
-            turns: Gate::new(TURNS_AT_ONCE),
+            turns: AtOnce::new(TURNS_AT_ONCE),
             sends: Mutex::default(),
             counts_as: AtomicU32::new(u32::MAX),
             stopping: stop.clone(),
@@ -123,7 +123,7 @@ impl Context {
     pub(super) async fn may_send(&self, queue: &QueueName) -> Option<Inside> {
         let places = {
             let mut sends = self.sends();
-            let new = || Gate::new(SENDS_PER_QUEUE);
+            let new = || AtOnce::new(SENDS_PER_QUEUE);
             Arc::clone(sends.entry(queue.clone()).or_insert_with(new))
         };
         tokio::select! {
@@ -133,7 +133,7 @@ impl Context {
         }
     }
 
-    fn sends(&self) -> std::sync::MutexGuard<'_, BTreeMap<QueueName, Arc<Gate>>> {
+    fn sends(&self) -> std::sync::MutexGuard<'_, BTreeMap<QueueName, Arc<AtOnce>>> {
         self.sends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -15,7 +15,7 @@
 //! | `load` | taking a workflow up |
 //! | `purge` | what is left of a purged workflow goes |
 //! | `book` | the state in memory and how news changes it |
-//! | `gate` | how many workflows take turns and send at once |
+//! | `limit` | how many workflows take turns and send at once |
 //! | `dispatch`, `window` | what is sent, when, how much at once |
 //! | `message` | the message of a task, and its inputs |
 //!
@@ -29,8 +29,8 @@ mod book;
 mod config;
 mod context;
 mod dispatch;
-mod gate;
 mod lead;
+mod limit;
 mod load;
 mod lost;
 mod mail;

@@ -83,3 +83,33 @@ async fn looks_at_slow_rows_take_a_fifth_of_the_time() {
     let asked = queries.load(Ordering::SeqCst);
     assert!((10..=20).contains(&asked), "{asked} in 2 minutes");
 }
+
+#[tokio::test]
+async fn a_coordinator_looks_every_50_ms_for_a_second_and_a_half_after_news() {
+    let looks = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&looks);
+    let faults = Faults::script().hook(move |op, _| {
+        if *op == Op::QueueReceive {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }
+        None
+    });
+    let (clock, world, _task) = still(faults, &["w"]).await;
+    let looks_in = async |from_ms: u64, to_ms: u64| {
+        for ms in (0..to_ms).step_by(10) {
+            if ms == from_ms {
+                looks.store(0, Ordering::SeqCst);
+            }
+            step(&clock, Duration::from_millis(10)).await;
+        }
+        looks.load(Ordering::SeqCst)
+    };
+    looks_in(0, 5_000).await;
+    let task = world.next_task("default").await;
+    world.answer(&task, Outcome::Succeeded).await;
+    // It is taken half a second after it came, at most.
+    let soon = looks_in(700, 1_400).await;
+    assert!((10..=18).contains(&soon), "{soon} in 700 ms");
+    let later = looks_in(1_600, 4_600).await;
+    assert!((4..=10).contains(&later), "{later} in 3 s");
+}

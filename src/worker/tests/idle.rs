@@ -86,6 +86,33 @@ async fn fifty_idle_workers_look_at_different_moments_and_still_less_often_under
     }
 }
 
+#[tokio::test]
+async fn a_worker_looks_every_50_ms_for_a_second_and_a_half_after_a_task() {
+    let bench = Bench::new().await;
+    let (workers, receives, _) = crowd(&bench, 1);
+    bench.send(&bench.message("a", Bench::spec("true"))).await;
+    bench.until_posted(1).await;
+    let ended_at = bench.passed();
+    let until = ended_at + Duration::from_millis(1_200);
+    bench
+        .until_advancing(Duration::from_millis(10), || async {
+            bench.passed() >= until
+        })
+        .await;
+    let from = Mono::new(ended_at + Duration::from_millis(200));
+    let looks = receives
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|at| **at >= from)
+        .count();
+    // Half of that and more is chance; with pauses that double there were six.
+    assert!((12..=60).contains(&looks), "{looks} in a second");
+    for worker in workers {
+        worker.drained().await;
+    }
+}
+
 /// A clock whose wall can be set.
 #[derive(Debug)]
 struct Settable {

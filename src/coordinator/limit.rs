@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, Notify};
 const LIMIT_MIN: u32 = 8;
 
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct AtOnce {
     /// Held by the first in line.
     line: Mutex<()>,
     inside: AtomicU32,
@@ -23,13 +23,13 @@ pub(super) struct Gate {
     limit_max: u32,
 }
 
-/// A place inside of a gate, until it is dropped.
+/// A place among those at work, until it is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Inside(Arc<Gate>);
+pub(super) struct Inside(Arc<AtOnce>);
 
-impl Gate {
-    /// A gate for so many at once, and fewer where each counts as several.
+impl AtOnce {
+    /// A limit of so many at once, and fewer where each counts as several.
     pub(super) fn new(limit_max: u32) -> Arc<Self> {
         Arc::new(Self {
             line: Mutex::default(),
@@ -76,18 +76,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_limit_that_rises_lets_those_in_who_came_while_it_was_low() {
-        let (gate, counts_as) = (Gate::new(64), AtomicU32::new(u32::MAX));
+        let (limit, counts_as) = (AtOnce::new(64), AtomicU32::new(u32::MAX));
         let mut inside = Vec::new();
         for _ in 0..LIMIT_MIN {
-            inside.push(gate.enter(&counts_as).now_or_never().expect("a few enter"));
+            inside.push(limit.enter(&counts_as).now_or_never().expect("a few enter"));
         }
-        let mut line: Vec<_> = (0..64).map(|_| Box::pin(gate.enter(&counts_as))).collect();
+        let mut line: Vec<_> = (0..64).map(|_| Box::pin(limit.enter(&counts_as))).collect();
         for waiting in &mut line {
-            assert!(waiting.now_or_never().is_none(), "the gate is full");
+            assert!(
+                waiting.now_or_never().is_none(),
+                "as many as may are inside"
+            );
         }
         // It was slow, and is fast now; those inside hang.
         counts_as.store(1, Ordering::Release);
-        gate.changed();
+        limit.changed();
         for waiting in line.drain(..56) {
             inside.push(waiting.now_or_never().expect("there is room"));
         }
