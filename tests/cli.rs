@@ -9,7 +9,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::process::{Process, command};
 
@@ -381,6 +381,36 @@ fn errors_about_values_name_each_value_once() {
     assert_eq!(code(&output), 2);
     let told = text(&output.stderr);
     assert!(told.contains("0 is not in 1..=65535"), "{told}");
+}
+
+/// Joins of windows of the same tasks, no two of which have a batch in common.
+#[test]
+fn merges_that_make_a_definition_too_large_are_refused_before_anything_is_submitted() {
+    let (batch, batches) = (420, 11);
+    let names: Vec<_> = (0..batch * (batches + 1))
+        .map(|at| at.to_string())
+        .collect();
+    let task = |name: &str, depends_on: &[String]| json!({"name": name, "cmd": "x", "depends_on": depends_on});
+    let leaves = names.iter().map(|name| task(name, &[]));
+    let windows = names.windows(batch * batches).take(batch);
+    let joins = windows.map(|window| task(&format!("after-{}", window[0]), window));
+    let tasks: Vec<_> = leaves.chain(joins).collect();
+    let folder = Folder::new();
+    let (good, wide) = (folder.file("good.yaml"), folder.file("wide.json"));
+    fs::write(&wide, json!({"tasks": tasks}).to_string()).unwrap();
+    // Nothing listens there: the first request would end otherwise.
+    let dead = "DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey=Zm9v;BlobEndpoint=http://127.0.0.1:9/devstoreaccount1;QueueEndpoint=http://127.0.0.1:9/devstoreaccount1;TableEndpoint=http://127.0.0.1:9/devstoreaccount1";
+    let submit = ["submit", &good, &wide, "--max-fan-in", "420"];
+    let output = command([&submit[..], &["--store", "abc", "--output", "json"]].concat())
+        .env("AZURE_STORAGE_CONNECTION_STRING", dead)
+        .output()
+        .unwrap();
+    assert_error(&output, 3, "invalid_definition");
+    let message = json(&output)["error"]["message"].to_string();
+    for told in [&wide, "9660 tasks", "5468400 dependencies"] {
+        assert!(message.contains(told), "{message}");
+    }
+    assert!(output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]

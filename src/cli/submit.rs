@@ -13,8 +13,12 @@ use super::progress::Shown;
 use super::seconds::seconds;
 use super::watch::follow;
 use super::{Context, Outcome, definition, open};
-use crate::definition::{WorkflowId, limit_fan_in};
+use crate::client::ClientError;
+use crate::definition::{Definition, WorkflowId, limit_fan_in};
 use crate::record::RunId;
+
+/// The least `--max-fan-in`: a task with no more dependencies than that has no merges, whatever is asked for.
+const FAN_IN_MIN: u32 = 2;
 
 /// Arguments of `submit`.
 #[derive(Debug, clap::Args)]
@@ -29,7 +33,7 @@ pub(super) struct SubmitArgs {
     #[arg(long, value_name = "ID", value_parser = workflow_id)]
     id: Option<WorkflowId>,
     /// Before each task with more than N dependencies, let these run in batches of N, each after the one before has ended
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(FAN_IN_MIN)..))]
     max_fan_in: Option<u32>,
     /// Follow the workflows to their end, and end by how they end
     #[arg(long)]
@@ -49,7 +53,49 @@ struct SubmittedJson<'a> {
     is_new: bool,
 }
 
-/// Submits all files, after all of them were found valid.
+/// A definition ready to be submitted.
+#[derive(Debug)]
+struct Limited {
+    file: String,
+    definition: Definition,
+    /// How many of its tasks no user wrote.
+    merges: usize,
+}
+
+impl Limited {
+    fn of(file: String, definition: Definition, most: Option<u32>) -> Result<Self, CliError> {
+        let written = definition.tasks.len();
+        let definition = match most {
+            Some(most) => limit_fan_in(definition, most as usize).map_err(|error| {
+                CliError::new(Exit::InvalidDefinition, format!("`{file}`: {error}"))
+                    .help("give a larger `--max-fan-in`, or leave it out")
+            })?,
+            None => definition,
+        };
+        let merges = definition.tasks.len() - written;
+        Ok(Self {
+            file,
+            definition,
+            merges,
+        })
+    }
+}
+
+/// What to do about a submit that came to nothing; the same file with other merges is another definition.
+fn refused(error: ClientError, definition: &Definition) -> CliError {
+    let mut tasks = definition.tasks.iter();
+    let may_merge = tasks.any(|task| task.depends_on.len() > FAN_IN_MIN as usize);
+    let is_taken = matches!(error, ClientError::Taken(_));
+    let error = CliError::from(error);
+    if is_taken && may_merge {
+        return error.help(
+            "choose another `--id`, or leave it out to get a new one; the same file with another `--max-fan-in` is another definition too",
+        );
+    }
+    error
+}
+
+/// Submits all files, after all of them were found valid, with their merges if they get any.
 pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
     let mut files = args.files;
     if let Some(list) = &args.files_from {
@@ -65,15 +111,20 @@ pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
         );
     }
     let client = open::client(context)?;
-    let definitions = definition::read_all(context, &files)?;
+    let definitions = definition::read_all(context, &files)?
+        .into_iter()
+        .map(|(file, definition)| Limited::of(file, definition, args.max_fan_in))
+        .collect::<Result<Vec<_>, _>>()?;
     let mut ids = Vec::new();
-    for (file, definition) in definitions {
+    for limited in definitions {
         let id = args.id.clone().unwrap_or_else(|| client.new_id());
-        let definition = match args.max_fan_in {
-            Some(most) => limit_fan_in(definition, most as usize),
-            None => definition,
-        };
-        let submitted = client.submit(&id, &definition).await?;
+        let Limited {
+            file,
+            definition,
+            merges,
+        } = limited;
+        let submitted = client.submit(&id, &definition).await;
+        let submitted = submitted.map_err(|error| refused(error, &definition))?;
         if context.is_json() {
             context.printer.json(&SubmittedJson {
                 workflow_id: &id,
@@ -84,6 +135,13 @@ pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
             })?;
         } else {
             context.printer.line(id.as_str())?;
+            if merges > 0 {
+                let s = if merges == 1 { "" } else { "s" };
+                let tasks = definition.tasks.len();
+                note(&format!(
+                    "workflow `{id}` has {merges} merge{s} before its wide joins, {tasks} tasks in all"
+                ));
+            }
             if !submitted.is_new {
                 note(&format!(
                     "workflow `{id}` had been submitted already, with the same definition"

@@ -2,56 +2,129 @@
 //!
 //! The dependencies of a task that has more than N of them are taken in batches of N. After each batch comes a *merge*: it waits for the
 //! end of all of the batch, however they end, runs nothing, and is completed by the coordinator. What is in the next batch waits for it as
-//! well. The join keeps its own dependencies, and so its policy and its inputs.
+//! well. The join keeps its own dependencies, and so its policy and its inputs. Joins that have a batch in common share its merge.
 //!
 //! Invariants:
-//! 1. No loop: batches are taken in one order of all tasks in which each comes after what it waits for, and a merge stands between its
-//!    batch and the next.
+//! 1. No loop: batches are taken in one order of all tasks in which each comes after what it waits for, and a merge, whoever shares it,
+//!    stands between its batch and tasks that come after all of it.
 //! 2. No task ends in another way than without merges: a merge is always completed, and no task waits for one whose policy could be
 //!    satisfied by that alone (`any`, `all_settled`, at least some).
 //! 3. The tasks of the definition keep their places; merges come last.
+//! 4. No two merges wait for the same batch, and no task waits for a merge twice.
+//! 5. What comes out is within the limits of a definition, and is counted before it is made.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
+use super::limits::{EDGES_MAX, TASKS_MAX};
 use super::model::{Command, Definition, DepPolicy, Task};
 use super::name::TaskName;
 
+/// With its merges a workflow is larger than a definition may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "with merges before its wide joins the workflow has {tasks} tasks and {dependencies} dependencies; at most {} and {} are taken",
+    TASKS_MAX,
+    EDGES_MAX
+)]
+pub struct TooManyMerges {
+    /// The tasks, merges among them.
+    pub tasks: usize,
+    /// The dependencies of all of them together.
+    pub dependencies: usize,
+}
+
 /// Puts merges before every task with more than `most` dependencies (at least 1). The definition has been checked.
-#[must_use]
-pub fn limit_fan_in(mut definition: Definition, most: usize) -> Definition {
+///
+/// # Errors
+/// The definition with its merges would be refused: ask for larger batches.
+pub fn limit_fan_in(mut definition: Definition, most: usize) -> Result<Definition, TooManyMerges> {
     let tasks = &definition.tasks;
+    let parents = parents_in_order(tasks);
+    let Merges { batches, waits } = Merges::of(tasks, &parents, most);
+    let own = tasks.iter().map(|task| task.depends_on.len());
+    let added = batches.iter().map(|batch| batch.len());
+    let added = added.chain(waits.iter().map(Vec::len));
+    check_size(tasks.len() + batches.len(), own.chain(added).sum())?;
+    let mut names = Names::of(tasks);
+    let merges: Vec<_> = batches
+        .iter()
+        .map(|batch| {
+            let batch = batch.iter().map(|task| tasks[*task].name.clone());
+            merge(names.next(), batch.collect())
+        })
+        .collect();
+    for (task, waits) in definition.tasks.iter_mut().zip(waits) {
+        let waits = waits.iter().map(|at| merges[*at].name.clone());
+        task.depends_on.extend(waits);
+    }
+    definition.tasks.extend(merges);
+    Ok(definition)
+}
+
+const fn check_size(tasks: usize, dependencies: usize) -> Result<(), TooManyMerges> {
+    if tasks > TASKS_MAX || dependencies > EDGES_MAX {
+        return Err(TooManyMerges {
+            tasks,
+            dependencies,
+        });
+    }
+    Ok(())
+}
+
+/// The merges of a workflow before they have names; tasks are told by their places.
+struct Merges<'a> {
+    /// What each waits for.
+    batches: Vec<&'a [usize]>,
+    /// For each task the merges that it waits for, by their places in `batches`.
+    waits: Vec<Vec<usize>>,
+}
+
+impl<'a> Merges<'a> {
+    fn of(tasks: &[Task], parents: &'a [Vec<usize>], most: usize) -> Self {
+        let mut by_batch: HashMap<&[usize], usize> = HashMap::new();
+        let mut batches = Vec::new();
+        let mut waits = vec![Vec::new(); tasks.len()];
+        for parents in parents.iter().filter(|parents| parents.len() > most) {
+            let chunks: Vec<_> = parents.chunks(most.max(1)).collect();
+            for (batch, next) in chunks.iter().zip(&chunks[1..]) {
+                let next = next.iter().filter(|task| may_wait(&tasks[**task]));
+                let next: Vec<_> = next.collect();
+                if next.is_empty() {
+                    continue;
+                }
+                let merge = match by_batch.entry(batch) {
+                    Entry::Occupied(merge) => *merge.get(),
+                    Entry::Vacant(place) => {
+                        batches.push(*batch);
+                        *place.insert(batches.len() - 1)
+                    }
+                };
+                for task in next {
+                    waits[*task].push(merge);
+                }
+            }
+        }
+        for waits in &mut waits {
+            waits.sort_unstable();
+            waits.dedup();
+        }
+        Self { batches, waits }
+    }
+}
+
+/// The places of the dependencies of each task, each after what it waits for.
+fn parents_in_order(tasks: &[Task]) -> Vec<Vec<usize>> {
     let index: HashMap<_, _> = tasks.iter().map(|task| &task.name).zip(0..).collect();
-    let parents: Vec<Vec<usize>> = tasks
+    let mut parents: Vec<Vec<usize>> = tasks
         .iter()
         .map(|task| task.depends_on.iter().map(|name| index[name]).collect())
         .collect();
     let rank = ranks(&parents);
-    let mut names = Names::of(tasks);
-    let mut merges = Vec::new();
-    let mut waits: Vec<Vec<TaskName>> = vec![Vec::new(); tasks.len()];
-    for parents in parents.iter().filter(|parents| parents.len() > most) {
-        let mut parents = parents.clone();
+    for parents in &mut parents {
         parents.sort_unstable_by_key(|parent| rank[*parent]);
-        let batches: Vec<_> = parents.chunks(most.max(1)).collect();
-        for (batch, next) in batches.iter().zip(&batches[1..]) {
-            let next = next.iter().filter(|task| may_wait(&tasks[**task]));
-            let next: Vec<_> = next.collect();
-            if next.is_empty() {
-                continue;
-            }
-            let name = names.next();
-            for task in next {
-                waits[*task].push(name.clone());
-            }
-            let batch = batch.iter().map(|task| tasks[*task].name.clone());
-            merges.push(merge(name, batch.collect()));
-        }
     }
-    for (task, waits) in definition.tasks.iter_mut().zip(waits) {
-        task.depends_on.extend(waits);
-    }
-    definition.tasks.extend(merges);
-    definition
+    parents
 }
 
 /// Whether nothing but time changes for a task that waits for a merge as well.
@@ -123,6 +196,23 @@ impl Names {
             let name = name.expect("letters, a dash and digits");
             if !self.taken.contains(&name) {
                 return name;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merges_may_fill_a_definition_up_to_its_limits() {
+        assert_eq!(check_size(TASKS_MAX, EDGES_MAX), Ok(()));
+        for (tasks, dependencies) in [(TASKS_MAX + 1, 0), (0, EDGES_MAX + 1)] {
+            let error = check_size(tasks, dependencies).unwrap_err();
+            let told = error.to_string();
+            for number in [tasks, dependencies, TASKS_MAX, EDGES_MAX] {
+                assert!(told.contains(&number.to_string()), "{told}");
             }
         }
     }

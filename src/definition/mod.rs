@@ -25,7 +25,7 @@ mod workflow;
 mod yaml;
 
 pub use diagnostic::{Diagnostic, Problems, Severity, render};
-pub use fan_in::limit_fan_in;
+pub use fan_in::{TooManyMerges, limit_fan_in};
 pub use graph::{GraphError, check_graph};
 pub use model::{Command, Definition, DepPolicy, OnFailure, ResultPolicy, Task};
 pub use name::{InvalidName, QueueName, TaskName, WorkflowId};

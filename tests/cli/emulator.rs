@@ -195,6 +195,42 @@ fn a_limited_fan_in_runs_in_batches_and_the_join_gets_the_inputs_that_it_asked_f
 }
 
 #[test]
+fn merges_are_told_to_people_and_are_part_of_the_definition() {
+    let folder = Folder::new();
+    let stage = Stage::new("climerges");
+    let file = folder.file("wide.yaml");
+    let leaves = "{name: a, cmd: x}, {name: b, cmd: x}, {name: c, cmd: x}";
+    let wide = format!("tasks: [{leaves}, {{name: join, cmd: x, depends_on: [a, b, c]}}]");
+    std::fs::write(&file, wide).unwrap();
+    let submit = ["submit", &file, "--id", "wide"];
+    let merged = [&submit[..], &["--max-fan-in", "2"]].concat();
+    let told = stage.run(&merged);
+    assert_eq!(code(&told), 0, "{told:?}");
+    assert_eq!(text(&told.stdout), "wide\n");
+    assert_eq!(
+        text(&told.stderr),
+        "workflow `wide` has 1 merge before its wide joins, 5 tasks in all\n"
+    );
+    let quiet = stage.run(&[&merged[..], &["--output", "json"]].concat());
+    assert_eq!(json(&quiet)["is_new"], false);
+    assert!(quiet.stderr.is_empty(), "{quiet:?}");
+    let other = stage.run(&submit);
+    assert_eq!(code(&other), 7, "{other:?}");
+    let help = text(&other.stderr);
+    assert!(help.contains("--max-fan-in"), "{help}");
+    let good = folder.file("good.yaml");
+    let narrow = ["submit", &good, "--id", "narrow", "--max-fan-in", "2"];
+    let told = stage.run(&narrow);
+    assert_eq!(code(&told), 0, "{told:?}");
+    assert!(told.stderr.is_empty(), "it has no merges: {told:?}");
+    let bad = folder.file("bad.yaml");
+    let other = stage.run(&["submit", &bad, "--id", "narrow"]);
+    assert_eq!(code(&other), 7, "{other:?}");
+    let help = text(&other.stderr);
+    assert!(!help.contains("--max-fan-in"), "it could have none: {help}");
+}
+
+#[test]
 fn no_log_level_shows_a_key_or_a_signature() {
     let stage = Stage::new("clilogs");
     let output = stage.run(&["doctor", "--fix", "-vv", "--log", "trace,azure_core=trace"]);
