@@ -134,6 +134,8 @@ impl Client {
                 Ok(None) => {}
                 // The request is stored: an answer that cannot be read now changes nothing about that.
                 Err(ReadError::Store(error)) if error.is_transient() => {}
+                // Until it is purged it can be read as little as before.
+                Err(error) if ask.action == ControlAction::Purge && error.is_damage() => {}
                 Err(error) => return Err(error.into()),
             }
             let left = wait.saturating_sub(self.env.mono().since(start));

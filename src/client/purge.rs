@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::client::control::{Ask, Seen};
 use crate::client::{Answer, Client, ClientError, Result};
 use crate::definition::WorkflowId;
-use crate::protocol::{Layout, found, read_head};
-use crate::record::{ControlAction, RuntimeRecord, StateRecord};
+use crate::protocol::{Layout, found, read_head, read_row};
+use crate::record::{ControlAction, RunId, RuntimeRecord, StateRecord};
 
 impl Client {
     /// Asks to remove what is left of a workflow, and waits up to `wait` until nothing is.
@@ -24,8 +24,16 @@ impl Client {
             id: id.clone(),
             why,
         };
-        let state = read_head(&self.store, &self.layout, id).await?;
-        let state = state.map(|stored| stored.record);
+        let run = definition.run_id;
+        let state = match read_head(&self.store, &self.layout, id).await {
+            Ok(stored) => stored.map(|stored| stored.record),
+            Err(error) if error.is_damage() => {
+                // It cannot be told from the state whether it has ended, but from the row.
+                let ask = self.ask_by_row(id, run).await?;
+                return self.purge_unread(id, ask.ok_or(error)?, wait).await;
+            }
+            Err(error) => return Err(error.into()),
+        };
         let runtime = match state {
             Some(StateRecord::Live(runtime)) if runtime.run_id == definition.run_id => runtime,
             // Somebody has asked already: the end of that is waited for.
@@ -40,8 +48,13 @@ impl Client {
                     .answer(id, &ask, tombstone.request_id, wait, |_| Seen::Open)
                     .await;
             }
-            Some(StateRecord::Live(_) | StateRecord::Purged(_)) | None => {
+            Some(StateRecord::Live(_) | StateRecord::Purged(_)) => {
                 return Err(refused("has not started yet".to_owned()));
+            }
+            None => {
+                let ask = self.ask_by_row(id, run).await?;
+                let ask = ask.ok_or_else(|| refused("has not started yet".to_owned()))?;
+                return self.purge_unread(id, ask, wait).await;
             }
         };
         if !runtime.status.is_final() {
@@ -59,6 +72,24 @@ impl Client {
         let request = self.send(id, ask).await?;
         let seen = |runtime: &RuntimeRecord| crate::client::retry::seen(&ask, runtime);
         self.answer(id, &ask, request, wait, seen).await
+    }
+
+    /// What to ask of a workflow whose state says nothing: none where its row does not show that the run has ended.
+    async fn ask_by_row(&self, id: &WorkflowId, run: RunId) -> Result<Option<Ask>> {
+        let row = read_row(&self.store, &self.layout, id).await?;
+        let row = row.map(|found| found.record);
+        let row = row.filter(|row| row.run_id == run && row.status.is_final());
+        Ok(row.map(|row| Ask {
+            action: ControlAction::Purge,
+            run_id: row.run_id,
+            generation: row.generation,
+            control_seq: row.control_seq,
+        }))
+    }
+
+    async fn purge_unread(&self, id: &WorkflowId, ask: Ask, wait: Duration) -> Result<Answer> {
+        let request = self.send(id, ask).await?;
+        self.answer(id, &ask, request, wait, |_| Seen::Open).await
     }
 
     /// The workflows that ended and whose rows were last written more than `age` ago, the oldest first. That compares this machine's

@@ -21,7 +21,7 @@ use crate::definition::{QueueName, TaskName, WorkflowId};
 use crate::engine::{Attempt, Generation};
 use crate::env::Mono;
 use crate::protocol::{Cell, Delivery, Outbox, Pauses, Projection, ReadError};
-use crate::record::{CompletionResult, ControlRecord, RunId, TombstoneRecord};
+use crate::record::{CompletionResult, ControlAction, ControlRecord, RunId, TombstoneRecord};
 use crate::store::{Kind, StoreError};
 
 /// Most pieces of news in one turn.
@@ -266,5 +266,11 @@ impl News {
             Mail::Repair => self.repair = true,
             Mail::Lost(mut lost) => self.lost.append(&mut lost),
         }
+    }
+
+    /// Whether there is a request to purge the workflow.
+    pub(super) fn asks_to_purge(&self) -> bool {
+        let mut controls = self.controls.iter();
+        controls.any(|(control, _)| control.action == ControlAction::Purge)
     }
 }

@@ -63,7 +63,7 @@ pub(super) struct Pass {
 }
 
 /// The journal entry of an answer.
-fn answer(env: &Env, asked: &ControlRecord, refused: Option<String>) -> JournalRecord {
+pub(super) fn answer(env: &Env, asked: &ControlRecord, refused: Option<String>) -> JournalRecord {
     JournalRecord {
         schema: JournalRecord::SCHEMA,
         at: env.wall(),

@@ -7,8 +7,9 @@ use futures::future::join;
 
 use super::actor::Actor;
 use super::book::{Book, Pass};
+use super::context::Context;
 use super::stats::Stats;
-use crate::definition::GraphError;
+use crate::definition::{GraphError, WorkflowId};
 use crate::engine::{Changes, Generation, Graph, Runtime, Status};
 use crate::protocol::{ReadError, Shown, Stored, Swap, patiently, read_definition, store_errors};
 use crate::record::{
@@ -33,26 +34,38 @@ pub(super) enum Loaded {
     NotLeader,
 }
 
+/// The definition as it is stored now.
+pub(super) async fn definition_now(
+    ctx: &Context,
+    id: &WorkflowId,
+) -> Result<Option<Stored<DefinitionRecord>>, ReadError> {
+    let read = || async { store_errors(read_definition(&ctx.store, &ctx.layout, id).await) };
+    patiently(&ctx.env, &ctx.stopping, read).await?
+}
+
+/// Whether this process leads also after what a state says of its writer (P13).
+pub(super) async fn leads_on_after(ctx: &Context, state: &StateRecord) -> Result<bool, ReadError> {
+    let (epoch, holder) = state.writer();
+    let own = (ctx.epoch(), ctx.leadership.holder());
+    if epoch >= own.0 && (epoch, holder) != own {
+        ctx.met(epoch, holder).await?;
+        return Ok(ctx.leadership.fence().is_open());
+    }
+    Ok(true)
+}
+
 impl Actor {
     /// Opens the book. What must be written for that is noted in `pass`.
     pub(super) async fn load(&mut self, pass: &mut Pass) -> Result<Loaded, ReadError> {
         let ctx = Arc::clone(&self.ctx);
         let id = self.id.clone();
-        let read_definition = || {
-            let read =
-                || async { store_errors(read_definition(&ctx.store, &ctx.layout, &id).await) };
-            patiently(&ctx.env, &ctx.stopping, read)
-        };
-        let (found, definition) = join(self.cell.load(&ctx.stopping), read_definition()).await;
-        let (found, mut definition) = (found?, definition??);
-        if let Some((epoch, holder)) = found.as_ref().map(StateRecord::writer) {
-            let own = (ctx.epoch(), ctx.leadership.holder());
-            if epoch >= own.0 && (epoch, holder) != own {
-                ctx.met(epoch, holder).await?;
-                if !ctx.leadership.fence().is_open() {
-                    return Ok(Loaded::NotLeader);
-                }
-            }
+        let found = self.cell.load(&ctx.stopping);
+        let (found, definition) = join(found, definition_now(&ctx, &id)).await;
+        let (found, mut definition) = (found?, definition?);
+        if let Some(state) = &found
+            && !leads_on_after(&ctx, state).await?
+        {
+            return Ok(Loaded::NotLeader);
         }
         let life_of = |definition: &Option<Stored<DefinitionRecord>>| {
             definition.as_ref().map(|stored| stored.record.run_id)
@@ -61,7 +74,7 @@ impl Actor {
             && life_of(&definition) != Some(record.run_id)
         {
             // It was read before a new life of the id began.
-            definition = read_definition().await??;
+            definition = definition_now(&ctx, &id).await?;
         }
         let life = life_of(&definition);
         let record = match found {

@@ -5,25 +5,30 @@
 //!    before the definition, since a definition without a row is found (P16), and a row without a definition is looked at.
 //! 2. What is removed is named by its run, and by the version that was seen: doing it twice, or by two leaders at once, is harmless. So a
 //!    tombstone needs no take-over.
+//! 3. What cannot be read is judged by its row, and only what that says has ended is replaced: by exactly the version that was seen.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use uuid::Uuid;
 
-use super::actor::{Actor, Trouble};
+use super::actor::{Actor, News, Trouble};
+use super::book::{answer, refused_by_purge};
 use super::context::Context;
+use super::gate::Inside;
+use super::load::{definition_now, leads_on_after};
 use super::mail::Mail;
 use super::registry::Registry;
 use super::stats::Stats;
 use crate::definition::WorkflowId;
 use crate::protocol::{
-    Outbox, ReadError, Shown, Swap, found_claim, list_claims, patiently, read_definition,
-    store_errors, understand_state,
+    Outbox, ReadError, Shown, Swap, found_claim, list_claims, note, patiently, understand_state,
 };
-use crate::record::{Record, RunId, Stamp, StateRecord, TombstoneRecord};
+use crate::record::{
+    ControlAction, ControlRecord, IndexRecord, Record, RunId, Stamp, StateRecord, TombstoneRecord,
+};
 use crate::store::{BlobPath, Container, Kind, Listed, Row, StoreError};
 
 /// How long a tombstone stays, by the service's clock.
@@ -43,17 +48,20 @@ pub(super) struct Purger {
 impl Actor {
     /// Puts a tombstone in the place of the state; the row is among the unfinished ones before.
     pub(super) async fn bury(&mut self, by: &Purger) -> Result<Swap, Trouble> {
-        let Self {
-            ctx,
-            book: Some(book),
-            row,
-            cell,
-            ..
-        } = self
-        else {
+        let Some(book) = &self.book else {
             return Ok(Swap::Stored);
         };
-        let mut index = book.index(ctx.epoch(), ctx.env.wall());
+        let index = book.index(self.ctx.epoch(), self.ctx.env.wall());
+        self.put_tombstone(index, by).await
+    }
+
+    /// Opens the row and replaces what the cell has seen last by a tombstone of the run that `index` shows.
+    async fn put_tombstone(
+        &mut self,
+        mut index: IndexRecord,
+        by: &Purger,
+    ) -> Result<Swap, Trouble> {
+        let Self { ctx, row, cell, .. } = self;
         index.reason = format!("it is being purged, as {} asked", by.actor);
         if let Shown::Met(epoch) = row.reopen(&index, &ctx.stopping).await? {
             ctx.met(epoch, "the index row").await?;
@@ -62,7 +70,7 @@ impl Actor {
         let tombstone = TombstoneRecord {
             schema: TombstoneRecord::SCHEMA,
             workflow_id: self.id.clone(),
-            run_id: book.definition.run_id,
+            run_id: index.run_id,
             epoch: ctx.epoch(),
             holder: ctx.leadership.holder().to_owned(),
             stamp: Stamp::new(ctx.env.uuid()),
@@ -83,14 +91,100 @@ impl Actor {
         Ok(swap)
     }
 
+    /// News of what was purged: all of it is old. It belongs to the run that is gone, or is later than its end.
+    pub(super) async fn turn_purged(
+        &mut self,
+        news: News,
+        tombstone: &TombstoneRecord,
+        turn: Inside,
+    ) -> Result<(), Trouble> {
+        let ctx = Arc::clone(&self.ctx);
+        for (control, _) in &news.controls {
+            if let Some(entry) = refused_by_purge(&ctx.env, control) {
+                note(&ctx.env, &ctx.store, &ctx.layout, &entry).await;
+            }
+        }
+        self.acknowledge(news, &BTreeSet::new()).await?;
+        // What is left may be much: others need not wait for it.
+        drop(turn);
+        self.clear_away(tombstone).await
+    }
+
+    /// News of a workflow that cannot be loaded: it is left on the queue (P9), unless it asks for the purge of what has ended.
+    pub(super) async fn turn_unread(
+        &mut self,
+        news: News,
+        why: ReadError,
+        turn: Inside,
+    ) -> Result<(), Trouble> {
+        let is_damage = why.is_damage();
+        let trouble = match (Trouble::from(why), is_damage) {
+            (Trouble::Fenced, _) => return Err(Trouble::Fenced),
+            (aside @ Trouble::Aside(_), false) => aside,
+            (aside @ Trouble::Aside(_), true) => match self.bury_unread(&news).await {
+                Ok(Some(tombstone)) => return self.turn_purged(news, &tombstone, turn).await,
+                Ok(None) => aside,
+                Err(Trouble::Fenced) => return Err(Trouble::Fenced),
+                Err(other @ Trouble::Aside(_)) => other,
+            },
+        };
+        self.quarantine(news).await?;
+        Err(trouble)
+    }
+
+    /// Puts a tombstone in the place of a state that cannot be read, or is gone, if a purge asks for that and names what the row shows:
+    /// a run that has ended.
+    async fn bury_unread(&mut self, news: &News) -> Result<Option<TombstoneRecord>, Trouble> {
+        if !news.asks_to_purge() {
+            return Ok(None);
+        }
+        let ctx = Arc::clone(&self.ctx);
+        // What was stored before the row was read as final is of that end, or is replaced by now, which the swap notices: a row is
+        // opened before its state goes on.
+        let seen = self.cell.look(&ctx.stopping).await?;
+        let seen = seen.map(|blob| understand_state(&ctx.layout.runtime(&self.id), &blob));
+        if let Some(Ok(state)) = &seen
+            && !leads_on_after(&ctx, state).await?
+        {
+            return Err(Trouble::Fenced);
+        }
+        let definition = definition_now(&ctx, &self.id).await?;
+        let life = definition.map(|stored| stored.record.run_id);
+        let Some(run) = life else { return Ok(None) };
+        let row = self.row.read(run, ctx.epoch(), &ctx.stopping).await?;
+        let Some(mut row) = row.filter(|row| row.run_id == run) else {
+            return Ok(None);
+        };
+        let names = |asked: &&ControlRecord| {
+            asked.action == ControlAction::Purge
+                && (asked.run_id, asked.generation, asked.control_seq)
+                    == (row.run_id, row.generation, row.control_seq)
+        };
+        let mut asked = news.controls.iter().map(|(control, _)| &**control);
+        let Some(asked) = asked.find(names) else {
+            return Ok(None);
+        };
+        if !row.status.is_final() || seen.is_some_and(|seen| !agrees(seen, asked)) {
+            return Ok(None);
+        }
+        (row.epoch, row.updated_at) = (ctx.epoch(), ctx.env.wall());
+        let by = Purger {
+            request_id: asked.request_id,
+            actor: asked.actor.clone(),
+        };
+        if self.put_tombstone(row, &by).await? == Swap::Rival {
+            return Err(self.trouble(Kind::Conflict, "met a rival"));
+        }
+        let entry = answer(&ctx.env, asked, None);
+        note(&ctx.env, &ctx.store, &ctx.layout, &entry).await;
+        Ok(self.tombstone.take())
+    }
+
     /// Removes what is left of a purged run; of a purge that is over, nothing is. What fails is tried again after a pause.
     pub(super) async fn clear_away(&mut self, tombstone: &TombstoneRecord) -> Result<(), Trouble> {
         let ctx = Arc::clone(&self.ctx);
         let run = tombstone.run_id;
-        let read =
-            || async { store_errors(read_definition(&ctx.store, &ctx.layout, &self.id).await) };
-        let definition = patiently(&ctx.env, &ctx.stopping, read).await;
-        let definition = definition.map_err(ReadError::from)??;
+        let definition = definition_now(&ctx, &self.id).await?;
         let definition = definition.filter(|stored| stored.record.run_id == run);
         if definition.is_some() {
             let (outputs, logs) = (ctx.layout.outputs(), ctx.layout.logs());
@@ -110,6 +204,21 @@ impl Actor {
             Stats::count(&ctx.stats.workflows_purged);
         }
         Ok(())
+    }
+}
+
+/// Whether what is in the place of the state says nothing against a purge that the row allows.
+fn agrees(seen: Result<StateRecord, ReadError>, asked: &ControlRecord) -> bool {
+    match seen {
+        // What is beside it cannot be read.
+        Ok(StateRecord::Live(state)) => {
+            state.status.is_final()
+                && (state.run_id, state.generation, state.control_seq)
+                    == (asked.run_id, asked.generation, asked.control_seq)
+        }
+        // Somebody was faster.
+        Ok(StateRecord::Purged(_)) => false,
+        Err(error) => error.is_damage(),
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures::future::join;
 
 use super::actor::{Actor, GRACE_NOTE_INTERVAL, MARKS_AFTER, News, Trouble};
-use super::book::{Fate, Pass, refused_by_purge};
+use super::book::{Fate, Pass};
 use super::load::Loaded;
 use super::stats::Stats;
 use crate::engine::{Applied, Generation, TaskState};
@@ -33,7 +33,8 @@ impl Actor {
     pub(super) async fn turn(&mut self, mut news: News) -> Result<(), Trouble> {
         self.take_slots(&mut news);
         if let Some(until) = self.aside_until {
-            if self.ctx.env.mono() < until {
+            // Whoever purges what is broken need not wait until it is looked at again, which may always be while its message is hidden.
+            if self.ctx.env.mono() < until && !news.asks_to_purge() {
                 self.dispatch.return_credits(&self.ctx, &self.id);
                 return self.quarantine(news).await;
             }
@@ -51,27 +52,13 @@ impl Actor {
         if self.book.is_none() {
             let loaded = match self.load(&mut pass).await {
                 Ok(loaded) => loaded,
-                Err(error) => {
-                    let trouble = Trouble::from(error);
-                    if let Trouble::Aside(_) = trouble {
-                        self.quarantine(news).await?;
-                    }
-                    return Err(trouble);
-                }
+                Err(error) => return self.turn_unread(news, error, turn).await,
             };
             match loaded {
                 Loaded::Yes => {}
                 Loaded::Nothing => return self.refuse_unknown(news).await,
                 Loaded::Purged(tombstone) => {
-                    for (control, _) in &news.controls {
-                        if let Some(entry) = refused_by_purge(&ctx.env, control) {
-                            note(&ctx.env, &ctx.store, &ctx.layout, &entry).await;
-                        }
-                    }
-                    // All of it is old news: it belongs to the run that was purged, or is later than its end.
-                    self.acknowledge(news, &BTreeSet::new()).await?;
-                    drop(turn);
-                    return self.clear_away(&tombstone).await;
+                    return self.turn_purged(news, &tombstone, turn).await;
                 }
                 Loaded::Unrunnable => return self.acknowledge(news, &BTreeSet::new()).await,
                 Loaded::NotLeader => return Err(Trouble::Fenced),

@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::layout::Layout;
 use super::patience::patiently;
-use super::read::{ReadError, read_head, read_whole, store_errors};
+use super::read::{ReadError, read_whole, understand_state};
 use crate::definition::WorkflowId;
 use crate::engine::{Runtime, TaskIx};
 use crate::env::Env;
 use crate::record::{
     Ledger, Limits, RuntimeRecord, Side, Stamp, StateRecord, TombstoneRecord, encode,
 };
-use crate::store::{BlobPath, ETag, Expect, Kind, Store, StoreError};
+use crate::store::{Blob, BlobPath, ETag, Expect, Kind, Store, StoreError};
 
 /// How often a write of unknown outcome is put again before its writer gives up.
 const PUTS_MAX: u32 = 8;
@@ -84,6 +84,23 @@ impl Cell {
         self.version = version;
         self.ledger = ledger.unwrap_or_else(|| Ledger::new(self.limits));
         Ok(found.map(|stored| stored.record))
+    }
+
+    /// Reads what is stored without understanding it; none where nothing is. The next write replaces exactly that.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn look(&mut self, hurry: &CancellationToken) -> Result<Option<Blob>, ReadError> {
+        let found = self.get(hurry).await?;
+        let version = found.as_ref().map(|blob| blob.etag.clone());
+        self.in_doubt &= version == self.version;
+        self.version = version;
+        Ok(found)
+    }
+
+    async fn get(&self, hurry: &CancellationToken) -> Result<Option<Blob>, StoreError> {
+        let path = self.layout.runtime(&self.id);
+        patiently(&self.env, hurry, || self.store.blobs.get(&path)).await
     }
 
     /// Whether a write was sent of which nobody knows if it was, or will be, carried out.
@@ -223,15 +240,16 @@ impl Cell {
         expect: &Expect,
         hurry: &CancellationToken,
     ) -> Result<Option<Swap>, ReadError> {
-        let read = || async { store_errors(read_head(&self.store, &self.layout, &self.id).await) };
-        let Some(found) = patiently(&self.env, hurry, read).await?? else {
+        let Some(found) = self.get(hurry).await? else {
             return Ok(if *expect == Expect::Absent {
                 None
             } else {
                 Some(Swap::Rival)
             });
         };
-        if found.record.stamp() == stamp {
+        // What cannot be understood is nothing of this writer.
+        let stored = understand_state(&self.layout.runtime(&self.id), &found);
+        if stored.is_ok_and(|record| record.stamp() == stamp) {
             self.version = Some(found.etag);
             return Ok(Some(Swap::Stored));
         }

@@ -10,8 +10,8 @@ use crate::definition::WorkflowId;
 use crate::protocol::layout::Layout;
 use crate::protocol::row::record_of;
 use crate::record::{
-    DecodeError, DefinitionRecord, IndexRecord, Ledger, Limits, Record, RuntimeRecord,
-    SnapshotRecord, StateRecord, decode,
+    DecodeError, DefinitionRecord, DetailsRecord, IndexRecord, Ledger, Limits, Record,
+    RuntimeRecord, SnapshotRecord, StateRecord, decode,
 };
 use crate::store::{Blob, BlobPath, ETag, Row, Store, StoreError};
 
@@ -29,6 +29,17 @@ pub enum ReadError {
         /// What is wrong with it.
         source: DecodeError,
     },
+}
+
+impl ReadError {
+    /// Whether something stored can be understood by nobody. What a newer version wrote is for that version to judge.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        match self {
+            Self::Decode { source, .. } => matches!(source, DecodeError::Nonsense { .. }),
+            Self::Store(_) => false,
+        }
+    }
 }
 
 /// A record and the version it was read in.
@@ -158,7 +169,7 @@ pub(super) async fn read_whole(
                 return Ok(Some((Stored { record, etag }, ledger)));
             }
             // It may have been purged meanwhile, or have another snapshot now.
-            Err(Incomplete::Gone(_)) if before.as_ref() != Some(&etag) => before = Some(etag),
+            Err(Incomplete::Gone { .. }) if before.as_ref() != Some(&etag) => before = Some(etag),
             Err(error) => return Err(error.into()),
         }
     }
@@ -170,7 +181,10 @@ const SIDES_AT_ONCE: usize = 16;
 /// Why what is stored beside a runtime blob could not be read.
 enum Incomplete {
     /// It is not there.
-    Gone(BlobPath),
+    Gone {
+        path: BlobPath,
+        what: &'static str,
+    },
     Other(ReadError),
 }
 
@@ -190,10 +204,10 @@ impl From<Incomplete> for ReadError {
     fn from(incomplete: Incomplete) -> Self {
         match incomplete {
             Incomplete::Other(error) => error,
-            Incomplete::Gone(path) => Self::Decode {
+            Incomplete::Gone { path, what } => Self::Decode {
                 place: path.to_string(),
                 source: DecodeError::Nonsense {
-                    what: RuntimeRecord::WHAT,
+                    what,
                     why: "it is gone, though the state names it".to_owned(),
                 },
             },
@@ -212,14 +226,17 @@ async fn complete(
     let names = record.packed.as_ref();
     let mut snapshot: Option<SnapshotRecord> = None;
     if let Some(stamp) = names.and_then(|packed| packed.snapshot) {
-        snapshot = Some(side(layout.snapshot(&id, run, stamp), get).await?);
+        let path = layout.snapshot(&id, run, stamp);
+        let whose = |snapshot: &SnapshotRecord| snapshot.workflow_id.clone();
+        snapshot = Some(side(path, &id, whose, get).await?);
     }
     let before = snapshot.iter().flat_map(|snapshot| &snapshot.details);
     let after = names.into_iter().flat_map(|packed| &packed.details);
     let stamps: Vec<_> = before.chain(after).copied().collect();
+    let whose = |details: &DetailsRecord| details.workflow_id.clone();
     let gets = stamps
         .into_iter()
-        .map(|stamp| side(layout.details(&id, run, stamp), get));
+        .map(|stamp| side(layout.details(&id, run, stamp), &id, whose, get));
     let details = stream::iter(gets).buffered(SIDES_AT_ONCE);
     let details = details.try_collect().await?;
     Ledger::read(limits, record, snapshot, details).map_err(|source| {
@@ -228,11 +245,30 @@ async fn complete(
     })
 }
 
-async fn side<T: Record>(path: BlobPath, get: &Get<'_>) -> Result<T, Incomplete> {
-    match get(path.clone()).await? {
-        Some(blob) => Ok(understand(&path, &blob)?),
-        None => Err(Incomplete::Gone(path)),
+/// Reads what a state of the workflow `id` names, which must be of the same workflow: of the run it is by its place.
+async fn side<T: Record>(
+    path: BlobPath,
+    id: &WorkflowId,
+    whose: impl Fn(&T) -> WorkflowId,
+    get: &Get<'_>,
+) -> Result<T, Incomplete> {
+    let Some(blob) = get(path.clone()).await? else {
+        let what = T::WHAT;
+        return Err(Incomplete::Gone { path, what });
+    };
+    let record: T = understand(&path, &blob)?;
+    let owner = whose(&record);
+    if owner != *id {
+        let foreign = ReadError::Decode {
+            place: path.to_string(),
+            source: DecodeError::Nonsense {
+                what: T::WHAT,
+                why: format!("it is of the workflow `{owner}`, not of `{id}`"),
+            },
+        };
+        return Err(foreign.into());
     }
+    Ok(record)
 }
 
 /// Adds to a runtime blob that was read what is stored beside it.

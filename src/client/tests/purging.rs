@@ -186,3 +186,49 @@ async fn a_journal_that_takes_nothing_stops_no_action() {
         assert_eq!(injector.happened(), 1, "one try");
     }
 }
+
+#[tokio::test]
+async fn a_purge_of_what_cannot_be_read_is_asked_for_if_the_row_says_that_it_has_ended() {
+    for damage in [None, Some(&b"damaged"[..])] {
+        let client = client();
+        client.layout.create(&client.store).await.unwrap();
+        let w = id("w");
+        drop(Hand::failed(&client, &w).await);
+        let (blobs, path) = (&client.store.blobs, client.layout.runtime(&w));
+        let etag = blobs.get(&path).await.unwrap().unwrap().etag;
+        if let Some(body) = damage {
+            let expect = Expect::Version(etag);
+            let put = blobs.put(&path, body.into(), &expect, None).await;
+            put.unwrap();
+        } else {
+            blobs.delete(&path, &etag).await.unwrap();
+        }
+        drop(messages(&client).await);
+        let error = client.purge(&w, NO_WAIT).await.unwrap_err().to_string();
+        let why = damage.map_or("has not started", |_| "is no runtime blob");
+        assert!(error.contains(why), "{error}");
+        assert_eq!(messages(&client).await, [], "nothing is asked");
+        end_row(&client, &w, |done| {
+            done.status = Status::Failed;
+            done.control_seq = ControlSeq::default().next();
+        })
+        .await;
+        assert_eq!(client.purge(&w, NO_WAIT).await, Ok(Answer::Stored));
+        let asked = messages(&client).await.pop().unwrap().control.unwrap();
+        let row = row_of(&client, &w).await.record;
+        assert_eq!(
+            (
+                asked.action,
+                asked.run_id,
+                asked.generation,
+                asked.control_seq
+            ),
+            (
+                ControlAction::Purge,
+                row.run_id,
+                row.generation,
+                row.control_seq
+            )
+        );
+    }
+}

@@ -12,6 +12,7 @@ mod running;
 mod still;
 mod stopping;
 mod troubles;
+mod unread;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -58,7 +58,7 @@ impl World {
     }
 
     /// How much is left of a workflow: rows, claims, outputs, logs, definitions.
-    async fn left(&self, id: &WorkflowId) -> [usize; 5] {
+    pub(super) async fn left(&self, id: &WorkflowId) -> [usize; 5] {
         let layout = &self.layout;
         let rows = [layout.open_row(id), layout.done_row(id)];
         let mut count = 0;
@@ -120,7 +120,7 @@ impl World {
         record.run_id
     }
 
-    async fn journal(&self) -> Vec<JournalRecord> {
+    pub(super) async fn journal(&self) -> Vec<JournalRecord> {
         let day = crate::protocol::journal_day(self.env.wall());
         let rows = self.store.rows.query(self.layout.journal(), &day, None);
         let rows = rows.await.expect("memory").items;

@@ -6,7 +6,7 @@ use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::super::read::read_whole;
-use super::states::state;
+use super::states::{state, tombstone};
 use super::*;
 
 use crate::definition::{Source, parse};
@@ -14,7 +14,9 @@ use crate::engine::{
     Applied, Attempt, AttemptId, AttemptReport, Changes, Generation, Graph, Outcome, RetryAfter,
     Runtime, TaskIx,
 };
-use crate::record::{Epoch, Limits, RunId, RuntimeRecord, Stamp, StateRecord, TombstoneRecord};
+use crate::record::{
+    DetailsRecord, Limits, RunId, RuntimeRecord, SnapshotRecord, Stamp, StateRecord, decode, encode,
+};
 use crate::store::layers::Op;
 use crate::store::layers::fault::{Fault, Faults};
 use crate::store::layers::meter::Meter;
@@ -214,8 +216,50 @@ async fn a_state_that_names_what_is_gone_or_damaged_is_damaged() {
         .etag;
     blobs.delete(&path, &etag).await.expect("memory");
     let error = writer.read().await.expect_err("gone").to_string();
-    let is_named = error.contains(&path.to_string()) && error.contains("gone");
+    let is_named =
+        error.contains(&path.to_string()) && error.contains("is no snapshot: it is gone");
     assert!(is_named, "{error}");
+}
+
+#[tokio::test]
+async fn what_a_state_names_is_of_the_same_workflow_or_damage_of_its_own() {
+    let mut writer = Writer::new(Faults::script()).await;
+    assert_eq!(writer.write(1).await, Ok(Swap::Stored));
+    writer.succeed(0);
+    assert_eq!(writer.write(2).await, Ok(Swap::Stored));
+    let (snapshot, blobs) = (writer.snapshot(), &writer.plain.blobs);
+    let stored = blobs.get(&snapshot).await.expect("memory");
+    let record: SnapshotRecord = decode(&stored.expect("stored").body).expect("ours");
+    let stamp = *record.details.last().expect("one");
+    let details = layout().details(&id(), RunId::new(uuid::Uuid::nil()), stamp);
+    let other = WorkflowId::new("other").expect("legal");
+    for (path, what) in [(&details, "detail blob"), (&snapshot, "snapshot")] {
+        let stored = blobs.get(path).await.expect("memory").expect("stored");
+        let (own, foreign) = if *path == snapshot {
+            let mut record: SnapshotRecord = decode(&stored.body).expect("ours");
+            let own = std::mem::replace(&mut record.workflow_id, other.clone());
+            (own, encode(&record))
+        } else {
+            let mut record: DetailsRecord = decode(&stored.body).expect("ours");
+            let own = std::mem::replace(&mut record.workflow_id, other.clone());
+            (own, encode(&record))
+        };
+        assert_eq!(own, id());
+        let expect = Expect::Version(stored.etag);
+        let put = blobs.put(path, foreign.into(), &expect, None).await;
+        let error = writer.read().await.expect_err("foreign").to_string();
+        let why = format!("`{path}` is no {what}: it is of the workflow `other`, not of `{own}`");
+        assert_eq!(error, why);
+        let expect = Expect::Version(put.expect("current"));
+        let put = blobs.put(path, stored.body, &expect, None).await;
+        put.expect("current");
+        writer.read().await.expect("its own again");
+    }
+    let etag = blobs.get(&details).await.expect("memory");
+    let etag = etag.expect("stored").etag;
+    blobs.delete(&details, &etag).await.expect("current");
+    let error = writer.read().await.expect_err("gone").to_string();
+    assert!(error.contains("is no detail blob: it is gone"), "{error}");
 }
 
 /// A purge replaces the state by a tombstone, and then removes what it named.
@@ -224,17 +268,7 @@ async fn who_reads_a_state_while_it_is_purged_sees_the_tombstone() {
     let mut writer = Writer::new(Faults::script()).await;
     assert_eq!(writer.write(1).await, Ok(Swap::Stored));
     let (plain, snapshot) = (writer.plain.clone(), writer.snapshot());
-    let tombstone = TombstoneRecord {
-        schema: 1,
-        workflow_id: id(),
-        run_id: RunId::new(uuid::Uuid::nil()),
-        epoch: Epoch::new(1),
-        holder: "h/1".to_owned(),
-        stamp: Stamp::new(writer.env.uuid()),
-        request_id: writer.env.uuid(),
-        purged_by: "a@b".to_owned(),
-        purged_at: writer.env.wall(),
-    };
+    let tombstone = tombstone(&writer.env);
     let (writer, tombstone) = (&futures::lock::Mutex::new(writer), &tombstone);
     let (plain, snapshot) = (&plain, &snapshot);
     let get = |path: BlobPath| {

@@ -6,7 +6,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::engine::{Generation, Status};
-use crate::record::{ControlSeq, Epoch, Limits, Revision, RunId, RuntimeRecord, Stamp};
+use crate::record::{
+    ControlSeq, Epoch, Limits, Revision, RunId, RuntimeRecord, Stamp, TombstoneRecord,
+};
+use crate::store::Expect;
 use crate::store::layers::Op;
 use crate::store::layers::fault::{Fault, Faults};
 
@@ -31,6 +34,21 @@ pub(super) fn state(env: &Env, revision: u64) -> RuntimeRecord {
         states: "r".to_owned(),
         tasks: Vec::new(),
         packed: None,
+    }
+}
+
+/// What takes the place of a state that is purged.
+pub(super) fn tombstone(env: &Env) -> TombstoneRecord {
+    TombstoneRecord {
+        schema: 1,
+        workflow_id: id(),
+        run_id: RunId::new(uuid::Uuid::nil()),
+        epoch: Epoch::new(1),
+        holder: "h/1".to_owned(),
+        stamp: Stamp::new(env.uuid()),
+        request_id: env.uuid(),
+        purged_by: "a@b".to_owned(),
+        purged_at: env.wall(),
     }
 }
 
@@ -140,4 +158,33 @@ async fn two_that_make_the_first_state_at_once_have_one_winner() {
         );
     }
     assert_eq!(outcomes, [Swap::Stored, Swap::Rival]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_replaced_by_the_version_that_was_seen() {
+    for fault in [Fault::ReplyLost, Fault::RequestLost] {
+        for is_met in [false, true] {
+            let (env, store, mut cell, hurry) =
+                cell_with(Faults::script().on(Op::BlobPut, 1, fault)).await;
+            let path = layout().runtime(&id());
+            let damage = async |body: &'static [u8]| {
+                let found = store.blobs.get(&path).await;
+                let expect = Expect::Version(found.expect("memory").expect("stored").etag);
+                let put = store.blobs.put(&path, body.into(), &expect, None);
+                drop(put.await.expect("current"));
+            };
+            damage(b"damaged").await;
+            assert!(cell.load(&hurry).await.is_err());
+            let seen = cell.look(&hurry).await.expect("memory").expect("stored");
+            assert_eq!(&seen.body[..], b"damaged");
+            if is_met {
+                damage(b"another").await;
+            }
+            let tombstone = tombstone(&env);
+            let expected = if is_met { Swap::Rival } else { Swap::Stored };
+            assert_eq!(cell.bury(&tombstone, &hurry).await, Ok(expected));
+            let read = read_state(&store, &layout(), &id()).await;
+            assert_eq!(read.is_ok(), !is_met, "{read:?}");
+        }
+    }
 }
