@@ -61,22 +61,13 @@ impl Actor {
         let id = self.id.clone();
         let found = self.cell.load(&ctx.stopping);
         let (found, definition) = join(found, definition_now(&ctx, &id)).await;
-        let (found, mut definition) = (found?, definition?);
+        let (found, definition) = (found?, definition?);
         if let Some(state) = &found
             && !leads_on_after(&ctx, state).await?
         {
             return Ok(Loaded::NotLeader);
         }
-        let life_of = |definition: &Option<Stored<DefinitionRecord>>| {
-            definition.as_ref().map(|stored| stored.record.run_id)
-        };
-        if let Some(StateRecord::Live(record)) = &found
-            && life_of(&definition) != Some(record.run_id)
-        {
-            // It was read before a new life of the id began.
-            definition = definition_now(&ctx, &id).await?;
-        }
-        let life = life_of(&definition);
+        let life = definition.as_ref().map(|stored| stored.record.run_id);
         let record = match found {
             Some(StateRecord::Purged(tombstone))
                 if life.is_none_or(|run| run == tombstone.run_id) =>

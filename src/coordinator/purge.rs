@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::actor::{Actor, News, Trouble};
 use super::book::{answer, refused_by_purge};
 use super::context::Context;
-use super::gate::Inside;
+use super::limit::Inside;
 use super::load::{definition_now, leads_on_after};
 use super::mail::Mail;
 use super::registry::Registry;
