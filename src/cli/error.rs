@@ -149,7 +149,7 @@ impl From<ReadError> for CliError {
                 "delete this blob while no coordinator runs: the next one makes it anew"
             }
             ReadError::Decode { .. } => {
-                "restore it from a copy or from its soft-deleted version, or submit the workflow anew under another id"
+                "restore it from a copy or from its soft-deleted version, or submit the workflow anew under another id; what is listed as ended can be purged"
             }
         };
         Self::new(Exit::Unreadable, message).help(help)

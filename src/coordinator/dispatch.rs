@@ -4,6 +4,7 @@
 //! 1. Each ready task is in exactly one place: in line, waiting for its time, inherited, or being sent.
 //! 2. A slot of the window is held for each task sent and unfinished, and for no other; one found lost stands in line for another.
 //! 3. A task that cannot be sent now steps aside with a growing pause; the others go on.
+//! 4. Queues take turns: none waits for the line of another to be empty, however few may be sent at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -38,6 +39,8 @@ pub(super) struct Dispatch {
     /// Dispatched tasks that are sent again.
     lost: BTreeSet<TaskIx>,
     credits: BTreeMap<QueueName, u32>,
+    /// The queue that was served first the last time.
+    first_queue: Option<QueueName>,
     pauses: BTreeMap<TaskIx, Pauses>,
 }
 
@@ -142,27 +145,45 @@ impl Dispatch {
         }
     }
 
-    /// Notes that an attempt ended: its slot is free. Whether a worker had its message tells how far its queue is.
-    pub(super) fn ended(&mut self, ctx: &Context, book: &Book, task: TaskIx, was_taken: bool) {
+    /// Notes attempts that ended, and whether a worker had their messages, which tells how far their queues are.
+    pub(super) fn ended(
+        &mut self,
+        ctx: &Context,
+        book: &Book,
+        ended: impl IntoIterator<Item = (TaskIx, bool)>,
+    ) {
+        let mut gone = BTreeSet::new();
+        for (task, was_taken) in ended {
+            if self.note_end(ctx, book, task, was_taken) {
+                gone.insert(task);
+            }
+        }
+        // Together: a cancel ends all of a long line.
+        self.unplace(&gone);
+    }
+
+    /// Frees the slot of a task; returns whether it still stands where tasks wait.
+    fn note_end(&mut self, ctx: &Context, book: &Book, task: TaskIx, was_taken: bool) -> bool {
         ctx.sendings
             .ended(book.queue(task), &out(book, task), was_taken);
         let is_placed = self.known.remove(&task).is_some() | self.lost.remove(&task);
-        if is_placed {
-            self.unplace(task);
-        }
         self.pauses.remove(&task);
         if let Some(queue) = self.slots.remove(&task) {
             let id = &book.definition.workflow_id;
             ctx.window.give_back(&queue, id, 1);
         }
+        is_placed
     }
 
-    /// Takes a task out of wherever it waits.
-    fn unplace(&mut self, task: TaskIx) {
-        self.inherited.retain(|other| *other != task);
-        self.later.retain(|(_, other)| *other != task);
+    /// Takes tasks out of wherever they wait, which looks at all that do.
+    fn unplace(&mut self, gone: &BTreeSet<TaskIx>) {
+        if gone.is_empty() {
+            return;
+        }
+        self.inherited.retain(|task| !gone.contains(task));
+        self.later.retain(|(_, task)| !gone.contains(task));
         for line in self.line.values_mut() {
-            line.retain(|other| *other != task);
+            line.retain(|task| !gone.contains(task));
         }
     }
 
@@ -238,8 +259,7 @@ impl Dispatch {
             .max_parallelism
             .map_or(usize::MAX, |max| max as usize);
         let mut room = SENDS_PER_TURN.min(parallel.saturating_sub(self.slots.len()));
-        let mut chosen = Vec::new();
-        for (queue, line) in &mut self.line {
+        for line in self.line.values_mut() {
             line.retain(|task| match book.runtime.task(*task).state {
                 TaskState::Ready => true,
                 // What was found lost before it was stopped is let lie.
@@ -251,31 +271,57 @@ impl Dispatch {
                 | TaskState::Skipped
                 | TaskState::Cancelled => false,
             });
-            let want = u32::try_from(line.len().min(room)).unwrap_or(u32::MAX);
-            let mut have = self.credits.remove(queue).unwrap_or(0);
-            if have < want {
-                have += ctx.window.take(queue, want - have, id, mailbox);
-            }
-            let now_sent = have.min(want);
-            if have > now_sent {
-                ctx.window.give_back(queue, id, have - now_sent);
-            }
-            room -= now_sent as usize;
-            for task in line.drain(..now_sent as usize) {
-                let attempt = book.runtime.task(task).attempt;
-                self.slots.insert(task, queue.clone());
-                let again = outbox.begin(task, attempt);
-                chosen.push(Chosen {
-                    task,
-                    attempt,
-                    queue: queue.clone(),
-                    again,
-                });
+        }
+        self.line.retain(|_, line| !line.is_empty());
+        let queues = self.queues_in_turn();
+        let mut chosen = Vec::new();
+        // Each queue has its share first; what some have no use for, others may have.
+        for is_shared in [true, false] {
+            for (place, queue) in queues.iter().enumerate() {
+                let share = room.div_ceil(queues.len() - place);
+                let most = if is_shared { share } else { room };
+                let waiting = self.line.get(queue).map_or(0, VecDeque::len);
+                let want = u32::try_from(waiting.min(most)).unwrap_or(u32::MAX);
+                if want == 0 {
+                    continue;
+                }
+                let mut have = self.credits.remove(queue).unwrap_or(0);
+                if have < want {
+                    have += ctx.window.take(queue, want - have, id, mailbox);
+                }
+                let now_sent = have.min(want);
+                if have > now_sent {
+                    self.granted(queue.clone(), have - now_sent);
+                }
+                room -= now_sent as usize;
+                let line = self.line.entry(queue.clone()).or_default();
+                for task in line.drain(..now_sent as usize) {
+                    let attempt = book.runtime.task(task).attempt;
+                    self.slots.insert(task, queue.clone());
+                    let again = outbox.begin(task, attempt);
+                    chosen.push(Chosen {
+                        task,
+                        attempt,
+                        queue: queue.clone(),
+                        again,
+                    });
+                }
             }
         }
         self.line.retain(|_, line| !line.is_empty());
         self.return_credits(ctx, id);
         chosen
+    }
+
+    /// The queues for which tasks stand in line, beginning after the one that was first the last time.
+    fn queues_in_turn(&mut self) -> Vec<QueueName> {
+        let mut queues: Vec<_> = self.line.keys().cloned().collect();
+        if let Some(before) = &self.first_queue {
+            let at = queues.partition_point(|queue| queue <= before);
+            queues.rotate_left(at);
+        }
+        self.first_queue = queues.first().cloned().or(self.first_queue.take());
+        queues
     }
 
     /// Sends what may be sent now; what was sent is noted in `outbox`.
@@ -321,7 +367,8 @@ impl Dispatch {
                     Stats::add(&ctx.stats.tasks_sent_again, u64::from(again));
                 }
                 Err(error) if error.kind == Kind::Invalid => {
-                    self.ended(ctx, book, task, false);
+                    // It was taken out of the line to be sent.
+                    self.note_end(ctx, book, task, false);
                     let message = format!("its message cannot be sent: {error}");
                     sent.refused.push((
                         task,

@@ -301,20 +301,26 @@ impl Actor {
         };
         Stats::add(&ctx.stats.completions_applied, pass.applied);
         Stats::add(&ctx.stats.completions_old_news, pass.old_news);
-        for task in &pass.changes.ended {
+        let ended = pass.changes.ended.iter().map(|task| {
             // A worker has told so; what else ends a task says nothing of its message.
             let was_taken = matches!(
                 book.runtime.task(*task).state,
                 TaskState::Completed | TaskState::Failed
             );
-            dispatch.ended(ctx, book, *task, was_taken);
-        }
-        for task in &pass.changes.ready {
-            let run = book.runtime.task(*task);
-            if run.state == TaskState::Ready {
-                dispatch.ended(ctx, book, *task, true);
-                outbox.made_ready(*task, run.attempt);
-                dispatch.enqueue(ctx, book, *task);
+            (*task, was_taken)
+        });
+        let mut ready = pass.changes.ready.clone();
+        ready.retain(|task| book.runtime.task(*task).state == TaskState::Ready);
+        dispatch.ended(
+            ctx,
+            book,
+            ended.chain(ready.iter().map(|task| (*task, true))),
+        );
+        let mut placed = BTreeSet::new();
+        for task in ready {
+            if placed.insert(task) {
+                outbox.made_ready(task, book.runtime.task(task).attempt);
+                dispatch.enqueue(ctx, book, task);
             }
         }
         if let Some(generation) = pass.cancelled {

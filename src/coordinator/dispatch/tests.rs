@@ -37,7 +37,10 @@ async fn context(env: &Env) -> Context {
 
 /// One task, ready for the first time.
 fn book() -> Book {
-    let yaml = "tasks: [{name: a, cmd: x, num_retries: 1}]";
+    book_of("tasks: [{name: a, cmd: x, num_retries: 1}]")
+}
+
+fn book_of(yaml: &str) -> Book {
     let parsed = parse(&Source::new("test.yaml", yaml)).expect("legal");
     let graph = Arc::new(Graph::new(&parsed.definition).expect("legal"));
     let definition = DefinitionRecord {
@@ -118,7 +121,7 @@ async fn a_task_that_becomes_ready_again_waits_in_one_place_only() {
     // Another leader had made it ready, and perhaps sent it.
     dispatch.reload(&ctx, &book, &BTreeSet::new());
     for _ in 0..2 {
-        dispatch.ended(&ctx, &book, task, true);
+        dispatch.ended(&ctx, &book, [(task, true)]);
         dispatch.enqueue(&ctx, &book, task);
     }
     dispatch.drained(&ctx, &book);
@@ -144,8 +147,69 @@ async fn a_task_that_becomes_ready_again_waits_in_one_place_only() {
     let _applied = book
         .runtime
         .apply_report(id, failed(), retry, |_, _| true, &mut changes);
-    dispatch.ended(&ctx, &book, task, true);
+    dispatch.ended(&ctx, &book, [(task, true)]);
     dispatch.enqueue(&ctx, &book, task);
     let waiting = dispatch.line.values().flatten().count() + dispatch.later.len();
     assert_eq!(waiting, 1, "{dispatch:?}");
+}
+
+/// The places of all tasks of a book stand in line.
+fn all_in_line(ctx: &Context, book: &Book) -> (Dispatch, Outbox) {
+    let (mut dispatch, mut outbox) = (Dispatch::default(), Outbox::default());
+    for task in book.runtime.graph().tasks() {
+        outbox.made_ready(task, book.runtime.task(task).attempt);
+        dispatch.enqueue(ctx, book, task);
+    }
+    (dispatch, outbox)
+}
+
+/// A cancel ends all of a long line: looked through for each task, it would take hours.
+#[tokio::test]
+async fn tasks_that_end_in_line_are_taken_out_together() {
+    let env = ManualClock::still().env();
+    let book = book_of("tasks: [{name: a, cmd: x}, {name: b, cmd: x}, {name: c, cmd: x}]");
+    let ctx = context(&env).await;
+    let (mut dispatch, _) = all_in_line(&ctx, &book);
+    let in_line = |dispatch: &Dispatch| dispatch.line.values().map(VecDeque::len).sum::<usize>();
+    let tasks: Vec<_> = book.runtime.graph().tasks().collect();
+    let gone: BTreeSet<_> = tasks[..2].iter().copied().collect();
+    for task in &gone {
+        let is_in_line = dispatch.note_end(&ctx, &book, *task, false);
+        assert!(is_in_line);
+    }
+    assert_eq!(in_line(&dispatch), 3, "nobody has looked through the line");
+    dispatch.unplace(&gone);
+    assert_eq!(in_line(&dispatch), 1);
+}
+
+#[tokio::test]
+async fn queues_take_turns_however_few_may_be_sent_at_once() {
+    let env = ManualClock::still().env();
+    let ctx = context(&env).await;
+    for (most, turns) in [
+        (1, [["a"], ["b"], ["a"]].map(Vec::from)),
+        (3, [vec!["a", "a", "b"], vec!["a", "b", "b"], vec![]]),
+    ] {
+        let tasks: Vec<_> = ["a", "a", "a", "b", "b", "b"]
+            .iter()
+            .enumerate()
+            .map(|(place, queue)| format!("{{name: t{place}, cmd: x, queue: {queue}}}"))
+            .collect();
+        let book = book_of(&format!(
+            "max_parallelism: {most}\ntasks: [{}]",
+            tasks.join(", ")
+        ));
+        let (mut dispatch, mut outbox) = all_in_line(&ctx, &book);
+        let id = book.definition.workflow_id.clone();
+        let (mailbox, _mail) = tokio::sync::mpsc::unbounded_channel();
+        for turn in turns {
+            let mut chosen = dispatch.choose(&ctx, &book, &mut outbox, &id, &mailbox);
+            chosen.sort_by_key(|chosen| chosen.queue.clone());
+            let queues: Vec<_> = chosen.iter().map(|chosen| chosen.queue.as_str()).collect();
+            assert_eq!(queues, turn);
+            for chosen in &chosen {
+                dispatch.ended(&ctx, &book, [(chosen.task, true)]);
+            }
+        }
+    }
 }

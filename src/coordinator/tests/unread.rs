@@ -161,6 +161,39 @@ async fn what_has_ended_and_cannot_be_read_can_be_purged_and_what_has_not_cannot
     join(join_all(ended), join_all(unfinished)).await;
 }
 
+/// The row is of an older copy, say: what the state itself says counts, where only what is beside it cannot be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_says_ended_beside_a_state_that_does_not_lets_nothing_be_purged() {
+    let world = World::new().await;
+    let (first, _) = world.leader("one/1");
+    let id = world.submit("w", DIAMOND).await;
+    drop(world.next_task("default").await);
+    world.marked(&id).await;
+    first.abort();
+    let purge = world.request(&id, ControlAction::Purge).await;
+    let found = read_row(&world.store, &world.layout, &id).await;
+    let row = found.expect("memory").expect("there").record;
+    assert_eq!(
+        (row.run_id, row.generation, row.control_seq),
+        (purge.run_id, purge.generation, purge.control_seq)
+    );
+    let ended = IndexRecord {
+        status: Status::Completed,
+        ..row
+    };
+    let (table, open) = (world.layout.index(), world.layout.open_row(&id));
+    let rows = &world.store.rows;
+    let stored = rows.get(table, &open).await.expect("memory");
+    let version = Expect::Version(stored.expect("open").etag);
+    let fields = fields_of(&ended);
+    let written = rows.write(table, &open, &fields, &version);
+    drop(written.await.expect("current"));
+    world.spoil(&id, true, DAMAGED).await;
+    let (_second, looks) = world.leader("two/1");
+    world.is_left(&looks, purge).await;
+    world.stop.cancel();
+}
+
 /// The newer version that wrote it can purge it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_of_a_newer_schema_is_not_purged_by_its_row() {
