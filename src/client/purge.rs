@@ -53,7 +53,10 @@ impl Client {
             }
             None => {
                 let ask = self.ask_by_row(id, run).await?;
-                let ask = ask.ok_or_else(|| refused("has not started yet".to_owned()))?;
+                let Some(ask) = ask else {
+                    let gone = self.gone(&definition).await?.map(ClientError::from);
+                    return Err(gone.unwrap_or_else(|| refused("has not started yet".to_owned())));
+                };
                 return self.purge_unread(id, ask, wait).await;
             }
         };

@@ -8,10 +8,12 @@ use crate::client::{Client, ClientError, Result};
 use crate::definition::{TaskName, WorkflowId};
 use crate::engine::{AttemptReport, Outcome, Status, TaskIx, TaskState};
 use crate::protocol::{
-    FoundClaim, Kept, ReadError, list_claims, read_definition, read_state_again, readable_claim,
+    FoundClaim, Kept, ReadError, list_claims, read_definition, read_head, read_row,
+    read_state_again, readable_claim,
 };
 use crate::record::{
-    ClaimRecord, DecodeError, DefinitionRecord, RuntimeRecord, StateRecord, TaskDetail,
+    ClaimRecord, DecodeError, DefinitionRecord, Record as _, Revision, RuntimeRecord, StateRecord,
+    TaskDetail,
 };
 use crate::store::Kind;
 
@@ -66,6 +68,11 @@ impl Client {
     ) -> Result<Option<RuntimeRecord>> {
         let id = &of.workflow_id;
         let found = read_state_again(&self.store, &self.layout, id, kept).await?;
+        if found.is_none()
+            && let Some(gone) = self.gone(of).await?
+        {
+            return Err(gone.into());
+        }
         let runtime = match found.map(|stored| stored.record) {
             Some(StateRecord::Live(runtime)) if runtime.run_id == of.run_id => Some(runtime),
             // What is left of it is being removed.
@@ -83,6 +90,24 @@ impl Client {
             })?;
         }
         Ok(runtime)
+    }
+
+    /// What is wrong where no state was found: it had been there, if the row knows a revision of this run.
+    pub(super) async fn gone(&self, of: &DefinitionRecord) -> Result<Option<ReadError>> {
+        let id = &of.workflow_id;
+        let row = read_row(&self.store, &self.layout, id).await?;
+        let row = row.map(|found| found.record);
+        let row = row.filter(|row| row.run_id == of.run_id && row.revision > Revision::new(0));
+        let Some(row) = row else { return Ok(None) };
+        // It may have been taken up between the two looks.
+        let found = read_head(&self.store, &self.layout, id).await?;
+        Ok(found.is_none().then(|| ReadError::Decode {
+            place: self.layout.runtime(id).to_string(),
+            source: DecodeError::Nonsense {
+                what: RuntimeRecord::WHAT,
+                why: format!("it is gone, though its row shows revision {}", row.revision),
+            },
+        }))
     }
 
     pub(super) async fn view(&self, stage: &Stage) -> Result<WorkflowView> {

@@ -75,12 +75,12 @@ pub async fn read_state(
     read_state_again(store, layout, id, &Kept::default()).await
 }
 
-/// What is stored beside a state, for who looks at it again and again: none of it ever changes.
+/// What is stored beside a state, for who looks at it again and again: none of it ever changes. What the last look needed is kept.
 #[derive(Debug, Default)]
 pub struct Kept(Mutex<BTreeMap<BlobPath, Blob>>);
 
 impl Kept {
-    fn blobs(&self) -> MutexGuard<'_, BTreeMap<BlobPath, Blob>> {
+    pub(super) fn blobs(&self) -> MutexGuard<'_, BTreeMap<BlobPath, Blob>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,21 +96,24 @@ pub async fn read_state_again(
     kept: &Kept,
 ) -> Result<Option<Stored<StateRecord>>, ReadError> {
     let head = &layout.runtime(id);
+    let needed = &Kept::default();
     let get = |path: BlobPath| {
         let get = async move {
             let known = kept.blobs().get(&path).cloned();
-            if known.is_some() {
-                return Ok(known);
-            }
-            let found = store.blobs.get(&path).await?;
+            let found = match known {
+                Some(blob) => Some(blob),
+                None => store.blobs.get(&path).await?,
+            };
             if let Some(blob) = found.as_ref().filter(|_| path != *head) {
-                kept.blobs().insert(path, blob.clone());
+                needed.blobs().insert(path, blob.clone());
             }
             Ok(found)
         };
         get.boxed()
     };
     let found = read_whole(layout, id, Limits::default(), &get).await?;
+    let needed = std::mem::take(&mut *needed.blobs());
+    *kept.blobs() = needed;
     Ok(found.map(|(stored, _ledger)| stored))
 }
 

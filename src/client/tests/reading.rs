@@ -221,3 +221,49 @@ async fn what_does_not_exist_is_told() {
     assert_eq!(client.cancel(&id("x"), NO_WAIT).await.unwrap_err(), missing);
     assert_eq!(client.retry(&id("x"), NO_WAIT).await.unwrap_err(), missing);
 }
+
+/// Else it would be shown as one that waits to be taken up, and watched for ever.
+#[tokio::test]
+async fn a_state_that_is_gone_is_told_from_one_that_was_never_there() {
+    let client = client();
+    client.layout.create(&client.store).await.unwrap();
+    let w = id("w");
+    drop(Hand::failed(&client, &w).await);
+    let (blobs, path) = (&client.store.blobs, client.layout.runtime(&w));
+    let etag = blobs.get(&path).await.unwrap().unwrap().etag;
+    blobs.delete(&path, &etag).await.unwrap();
+    assert_eq!(
+        client.read(&w).await.unwrap().summary.status,
+        Status::Pending
+    );
+    for is_final in [false, true] {
+        end_row(&client, &w, |row| {
+            row.revision = Revision::new(1);
+            row.status = if is_final {
+                Status::Failed
+            } else {
+                Status::Running
+            };
+        })
+        .await;
+        let read = client.read(&w).await.map(drop);
+        let retry = client.retry(&w, NO_WAIT).await.map(drop);
+        let purge = client.purge(&w, NO_WAIT).await.map(drop);
+        let refused = if is_final {
+            vec![read, retry]
+        } else {
+            vec![read, retry, purge]
+        };
+        for answer in refused {
+            let error = answer.unwrap_err().to_string();
+            assert!(error.contains("w.json"), "{error}");
+            assert!(
+                error.contains("it is gone, though its row shows revision 1"),
+                "{error}"
+            );
+        }
+        let done = row_of(&client, &w).await;
+        make_row(&client, &client.layout.open_row(&w), &done.row.fields).await;
+        remove_row(&client, &done).await;
+    }
+}

@@ -308,4 +308,5 @@ async fn who_looks_again_asks_only_for_the_state_itself() {
     // Another snapshot and a detail blob.
     assert_eq!(look().await, ("rcr".to_owned(), 3));
     assert_eq!(look().await, ("rcr".to_owned(), 1));
+    assert_eq!(kept.blobs().len(), 2, "the first snapshot is let go");
 }
