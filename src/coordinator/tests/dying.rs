@@ -58,7 +58,7 @@ async fn dies_at(nth: u64, arrives: bool) -> bool {
         })
         .await;
     let died = dead.load(Ordering::SeqCst);
-    first.abort();
+    killed(first).await;
     let (_second, _) = world.coordinator_over(&world.store, config("test/2"));
     let state = world.ended(&id).await;
     assert_eq!(

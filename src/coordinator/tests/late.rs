@@ -13,7 +13,7 @@ async fn purged_but_for_a_late_row(world: &World) -> DefinitionRecord {
     let definition = read_definition(&world.store, &world.layout, &id).await;
     world.ask(&id, ControlAction::Purge).await;
     world.purged(&id).await;
-    first.abort();
+    killed(first).await;
     let key = world.layout.done_row(&id);
     let rows = &world.store.rows;
     rows.write(world.layout.index(), &key, &fields, &Expect::Absent)

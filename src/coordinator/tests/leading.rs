@@ -13,7 +13,7 @@ async fn a_final_state_is_taken_over_before_its_row_is_finished() {
     let (first, _) = world.coordinator(World::config());
     let id = world.submit("w", DIAMOND).await;
     let before = world.ended(&id).await;
-    first.abort();
+    killed(first).await;
     let rows = &world.store.rows;
     let row = read_row(&world.store, &world.layout, &id).await;
     let row = row.expect("memory").expect("final").row;
@@ -86,7 +86,7 @@ async fn a_new_leader_takes_over_and_finishes_what_another_began() {
     world
         .until("the first write", async || world.state(&id).await)
         .await;
-    first.abort();
+    killed(first).await;
     let (_second, _) = world.coordinator(Config {
         holder: "test/2".to_owned(),
         break_lease: true,
@@ -184,7 +184,7 @@ async fn a_workflow_without_a_row_is_found_and_gets_one() {
         let (task, _) = world.coordinator(World::config());
         world.ended(&ended).await;
         world.ended(&unfinished).await;
-        task.abort();
+        killed(task).await;
     }
     let half = world.submit("later", DIAMOND).await;
     for (id, key) in [
@@ -252,7 +252,7 @@ async fn only_what_its_leader_made_ready_and_sends_for_the_first_time_is_not_mar
     world
         .until("the first write", async || world.state(&id).await)
         .await;
-    first.abort();
+    killed(first).await;
     // The put of `b` loses its reply: it has arrived, and is sent again.
     let lost = Faults::script().on(Op::QueueSend, 2, Fault::ReplyLost);
     let (lossy, _) = lost.wrap(world.store.clone(), world.env.clone());
@@ -297,7 +297,7 @@ async fn what_is_inherited_is_not_sent_before_the_news_that_waits_is_known() {
     let (first, _) = world.coordinator(World::config());
     let id = world.submit("inherited", DIAMOND).await;
     let sent = world.next_task("default").await;
-    first.abort();
+    killed(first).await;
     assert_eq!(
         world.state(&id).await.expect("activated").states,
         "rppp",
@@ -346,7 +346,7 @@ async fn a_new_leader_puts_its_epoch_into_state_and_row_before_it_sends() {
             (row.expect("memory")?.record.epoch.number() == 1).then_some(())
         })
         .await;
-    first.abort();
+    killed(first).await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let note = Arc::clone(&order);
     let noting = Faults::script().hook(move |op, path| {

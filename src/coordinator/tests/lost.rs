@@ -254,7 +254,7 @@ async fn what_an_earlier_leader_sent_is_sent_again_by_the_next() {
     let first = watched.coordinator("test/1");
     let id = watched.world.submit("inherited", ONE).await;
     watched.world.marked(&id).await;
-    first.abort();
+    killed(first).await;
     watched.delete_next().await;
     let _second = watched.coordinator("test/2");
     let again = watched.world.next_task("default").await;

@@ -398,6 +398,12 @@ tasks:
   - {name: d, cmd: 'true', depends_on: [b, c]}
 ";
 
+/// Kills a coordinator, and waits until it takes nothing more from a queue.
+async fn killed(coordinator: TaskHandle) {
+    coordinator.abort();
+    coordinator.join().await;
+}
+
 /// Moves time and lets everything that this wakes come to its next wait.
 async fn step(clock: &ManualClock, by: Duration) {
     clock.advance(by);

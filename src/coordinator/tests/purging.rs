@@ -145,7 +145,7 @@ async fn a_retry_that_a_purge_was_faster_than_is_refused_in_the_journal() {
     let world = World::new().await;
     let (first, _) = world.coordinator(config("one/1"));
     let (id, _) = world.ended_with_all().await;
-    first.abort();
+    killed(first).await;
     let purge = world.request(&id, ControlAction::Purge).await;
     let retry = world.request(&id, ControlAction::Retry).await;
     let asked = retry.request_id;
@@ -335,7 +335,7 @@ async fn a_purge_interrupted_at_any_write_is_completed_by_the_next_leader() {
         let (first, _) = world.coordinator(World::config());
         let (id, state) = world.ended_with_all().await;
         world.drained().await;
-        first.abort();
+        killed(first).await;
         // This leader dies at its nth step: from then on nothing of it arrives.
         let (count, dead) = (AtomicU64::new(0), Arc::new(AtomicBool::new(false)));
         let dies = Arc::clone(&dead);
@@ -356,7 +356,7 @@ async fn a_purge_interrupted_at_any_write_is_completed_by_the_next_leader() {
             })
             .await;
         let survived = !dead.load(Ordering::SeqCst);
-        second.abort();
+        killed(second).await;
         if world.tombstone(&id).await.is_none() {
             // The request was received by who died; who asks again gets it sooner than its message comes back.
             world.ask(&id, ControlAction::Purge).await;
@@ -404,7 +404,7 @@ async fn a_purge_whose_replies_are_lost_ends_all_the_same() {
         let (first, _) = world.coordinator(World::config());
         let (id, _) = world.ended_with_all().await;
         world.drained().await;
-        first.abort();
+        killed(first).await;
         let count = AtomicU64::new(0);
         let (lossy, injector) = Faults::script()
             .hook(move |op: &Op, path: &str| {
@@ -461,14 +461,14 @@ async fn a_tombstone_goes_after_a_week_of_the_services_time() {
     let (id, _) = world.ended_with_all().await;
     world.ask(&id, ControlAction::Purge).await;
     world.purged(&id).await;
-    first.abort();
+    killed(first).await;
     clock.0.fetch_add(6 * 24 * 3600, Ordering::SeqCst);
     let (second, _) = world.coordinator(config("test/2"));
     // Each leader looks once when it takes over, before it takes up what waits.
     let seen = world.submit("seen", DIAMOND).await;
     world.ended(&seen).await;
     assert!(world.tombstone(&id).await.is_some());
-    second.abort();
+    killed(second).await;
     clock.0.fetch_add(24 * 3600, Ordering::SeqCst);
     let (_third, _) = world.coordinator(config("test/3"));
     world

@@ -140,7 +140,7 @@ async fn what_has_not_ended_is_left(is_beside: bool, how: Spoilt) {
     let id = world.submit("w", DIAMOND).await;
     drop(world.next_task("default").await);
     world.marked(&id).await;
-    first.abort();
+    killed(first).await;
     let purge = world.request(&id, ControlAction::Purge).await;
     world.spoil(&id, is_beside, how).await;
     let (_second, looks) = world.leader("two/1");
@@ -169,7 +169,7 @@ async fn a_row_that_says_ended_beside_a_state_that_does_not_lets_nothing_be_purg
     let id = world.submit("w", DIAMOND).await;
     drop(world.next_task("default").await);
     world.marked(&id).await;
-    first.abort();
+    killed(first).await;
     let purge = world.request(&id, ControlAction::Purge).await;
     let found = read_row(&world.store, &world.layout, &id).await;
     let row = found.expect("memory").expect("there").record;
