@@ -227,6 +227,17 @@ async fn remove_row(client: &Client, row: &FoundRow) {
     rows.delete(table, key, etag).await.unwrap();
 }
 
+/// A workflow that has failed by its state, and the version of that.
+async fn with_a_state() -> (Client, WorkflowId, crate::store::ETag) {
+    let client = client();
+    client.layout.create(&client.store).await.unwrap();
+    let w = id("w");
+    drop(Hand::failed(&client, &w).await);
+    let state = client.store.blobs.get(&client.layout.runtime(&w)).await;
+    let etag = state.unwrap().unwrap().etag;
+    (client, w, etag)
+}
+
 /// Moves a row among those of ended workflows, as a coordinator would.
 async fn end_row(client: &Client, of: &WorkflowId, change: impl FnOnce(&mut IndexRecord)) {
     let found = row_of(client, of).await;

@@ -190,12 +190,8 @@ async fn a_journal_that_takes_nothing_stops_no_action() {
 #[tokio::test]
 async fn a_purge_of_what_cannot_be_read_is_asked_for_if_the_row_says_that_it_has_ended() {
     for damage in [None, Some(&b"damaged"[..])] {
-        let client = client();
-        client.layout.create(&client.store).await.unwrap();
-        let w = id("w");
-        drop(Hand::failed(&client, &w).await);
+        let (client, w, etag) = with_a_state().await;
         let (blobs, path) = (&client.store.blobs, client.layout.runtime(&w));
-        let etag = blobs.get(&path).await.unwrap().unwrap().etag;
         if let Some(body) = damage {
             let expect = Expect::Version(etag);
             let put = blobs.put(&path, body.into(), &expect, None).await;

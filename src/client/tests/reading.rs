@@ -225,13 +225,9 @@ async fn what_does_not_exist_is_told() {
 /// Else it would be shown as one that waits to be taken up, and watched for ever.
 #[tokio::test]
 async fn a_state_that_is_gone_is_told_from_one_that_was_never_there() {
-    let client = client();
-    client.layout.create(&client.store).await.unwrap();
-    let w = id("w");
-    drop(Hand::failed(&client, &w).await);
-    let (blobs, path) = (&client.store.blobs, client.layout.runtime(&w));
-    let etag = blobs.get(&path).await.unwrap().unwrap().etag;
-    blobs.delete(&path, &etag).await.unwrap();
+    let (client, w, etag) = with_a_state().await;
+    let path = client.layout.runtime(&w);
+    client.store.blobs.delete(&path, &etag).await.unwrap();
     assert_eq!(
         client.read(&w).await.unwrap().summary.status,
         Status::Pending

@@ -134,7 +134,8 @@ async fn what_has_ended_is_purged(is_beside: bool, how: Spoilt) {
     world.stop.cancel();
 }
 
-async fn what_has_not_ended_is_left(is_beside: bool, how: Spoilt) {
+/// A workflow that has begun, whose leader is gone, and a purge of it.
+async fn begun() -> (World, WorkflowId, ControlRecord) {
     let world = World::new().await;
     let (first, _) = world.leader("one/1");
     let id = world.submit("w", DIAMOND).await;
@@ -142,6 +143,11 @@ async fn what_has_not_ended_is_left(is_beside: bool, how: Spoilt) {
     world.marked(&id).await;
     killed(first).await;
     let purge = world.request(&id, ControlAction::Purge).await;
+    (world, id, purge)
+}
+
+async fn what_has_not_ended_is_left(is_beside: bool, how: Spoilt) {
+    let (world, id, purge) = begun().await;
     world.spoil(&id, is_beside, how).await;
     let (_second, looks) = world.leader("two/1");
     world.is_left(&looks, purge).await;
@@ -164,13 +170,7 @@ async fn what_has_ended_and_cannot_be_read_can_be_purged_and_what_has_not_cannot
 /// The row is of an older copy, say: what the state itself says counts, where only what is beside it cannot be read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_says_ended_beside_a_state_that_does_not_lets_nothing_be_purged() {
-    let world = World::new().await;
-    let (first, _) = world.leader("one/1");
-    let id = world.submit("w", DIAMOND).await;
-    drop(world.next_task("default").await);
-    world.marked(&id).await;
-    killed(first).await;
-    let purge = world.request(&id, ControlAction::Purge).await;
+    let (world, id, purge) = begun().await;
     let found = read_row(&world.store, &world.layout, &id).await;
     let row = found.expect("memory").expect("there").record;
     assert_eq!(
