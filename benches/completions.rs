@@ -15,19 +15,17 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use dagaz::definition::WorkflowId;
 use dagaz::engine::{AttemptReport, Outcome};
 use dagaz::env::{Env, Timestamp, real};
 use dagaz::record::{
     CompletionRecord, CompletionResult, TaskMessage, decode_message, encode_message,
 };
+use dagaz::store::Store;
 use dagaz::store::layers::Op;
 use dagaz::store::memory::MemoryStore;
-use dagaz::store::{ETag, Expect, Store};
-use futures::StreamExt as _;
 
-use bench::figures::{Counts, cpu_of_threads, forget_peak, median, of, peak};
+use bench::bare::{all, bare};
+use bench::figures::{Counts, forget_peak, median, of, peak};
 use bench::shapes::with_a_join;
 use bench::{Coordinator, On, Place};
 
@@ -36,8 +34,6 @@ mod bench;
 
 /// Rounds of which the median is told.
 const ROUNDS: usize = 5;
-/// Requests at once of what stands beside the coordinator.
-const AT_ONCE: usize = 8;
 
 /// Completions that wait in the queue.
 #[derive(Clone, Copy)]
@@ -103,14 +99,6 @@ impl Load {
     }
 }
 
-/// Carries out requests, a few at once; none may fail.
-async fn all<T>(requests: impl Iterator<Item = impl Future<Output = dagaz::store::Result<T>>>) {
-    let mut replies = futures::stream::iter(requests).buffer_unordered(AT_ONCE);
-    while let Some(reply) = replies.next().await {
-        reply.unwrap();
-    }
-}
-
 /// The message that tells the success of some tasks.
 fn completion(tasks: &[TaskMessage], env: &Env) -> String {
     let now = Timestamp::from_millisecond(env.wall().as_millisecond()).unwrap();
@@ -166,44 +154,12 @@ async fn taken(place: &Place, load: Load) -> Round {
     Round { took, cpu, counts }
 }
 
-/// What the transport needs for the queue and blob requests of `recorded` with nothing in between.
-async fn bare(place: &Place, recorded: &Counts) -> Round {
-    let (deletes, receives) = (
-        of(recorded, Op::QueueDelete),
-        of(recorded, Op::QueueReceive),
-    );
-    let puts = of(recorded, Op::BlobPut);
-    let messages = deletes.requests;
-    let text = |bytes: u64| "x".repeat(usize::try_from(bytes).unwrap());
-    let (queue, queues) = (place.layout.completions(), &place.store.queues);
-    let body = text(receives.received / messages);
-    all((0..messages).map(|_| queues.send(queue, &body, Duration::ZERO))).await;
-    let state = Bytes::from(text(puts.sent / puts.requests));
-    let path = place.layout.runtime(&WorkflowId::new("bare").unwrap());
-    let mut etag: Option<ETag> = None;
-    let (began, cpu_before) = (place.env.mono(), cpu_of_threads(|_| true));
-    let (mut left, mut written) = (messages, 0);
-    while left > 0 {
-        let hidden = Duration::from_secs(60);
-        let found = queues.receive(queue, 32, hidden).await.unwrap();
-        left -= found.len() as u64;
-        let delete = all(found
-            .iter()
-            .map(|message| queues.delete(queue, &message.receipt)));
-        // The writes in proportion, as they ran beside the deletions.
-        let put = async {
-            while written < puts.requests * (messages - left) / messages {
-                let expect = etag.take().map_or(Expect::Absent, Expect::Version);
-                let put = place.store.blobs.put(&path, state.clone(), &expect, None);
-                etag = Some(put.await.unwrap());
-                written += 1;
-            }
-        };
-        futures::future::join(delete, put).await;
-    }
+/// What the transport needs for the same requests; the completions wait already.
+async fn beside(place: &Place, load: Load, recorded: &Counts) -> Round {
+    let bare = bare(place, recorded, load.messages() as u64).await;
     Round {
-        took: place.env.mono().since(began).as_secs_f64(),
-        cpu: cpu_of_threads(|_| true) - cpu_before,
+        took: bare.rest,
+        cpu: bare.cpu_of_rest,
         counts: Counts::new(),
     }
 }
@@ -243,7 +199,7 @@ async fn one_workflow(on: On) {
         for round in 0..ROUNDS {
             let place = Place::new(on, &format!("b{batch}r{round}")).await;
             let done = taken(&place, load).await;
-            bare_rounds.push(bare(&place, &done.counts).await);
+            bare_rounds.push(beside(&place, load, &done.counts).await);
             rounds.push(done);
         }
         print_rounds(

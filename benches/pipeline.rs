@@ -5,7 +5,8 @@
 //! services that wait, and their end is told by the coordinator's count of requests: a look at the rows would take time of the emulator.
 //! Of five rounds the one of median time is told; cases of more than 600 tasks have one round. A hop is the time from the end of the
 //! last parent's command to the start of the child's, the wait for a slot included. Memory is that of this whole process, with what
-//! earlier cases left in it.
+//! earlier cases left in it. The emulator is warm before anything is measured: its first thousands of requests take twice as long. Beside
+//! small cases of many slots the same requests are made once more by a plain loop, in turns: what is left to a faster program.
 
 #![expect(
     clippy::unwrap_used,
@@ -24,6 +25,7 @@ use dagaz::protocol::read_runtime;
 use dagaz::store::Expect;
 use dagaz::store::layers::Op;
 
+use bench::bare::{AT_ONCE, all, bare};
 use bench::figures::{self, Counts, by_kind, forget_peak, median, of, peak, percentile};
 use bench::shapes::{chain, epigenomics, montage, shape, with_a_join};
 use bench::{Coordinator, On, Place, Work, Worker};
@@ -37,6 +39,11 @@ const ROUNDS: usize = 5;
 const LOOK_MS: u64 = 2;
 /// The most tasks of a small case.
 const SMALL: usize = 600;
+/// How often the emulator takes so many messages before anything is measured.
+const WARM_ROUNDS: usize = 5;
+const WARM_MESSAGES: usize = 800;
+/// Messages on the queue at once of what stands beside a case.
+const DEPTH: u64 = 128;
 
 struct Case {
     name: &'static str,
@@ -119,6 +126,18 @@ struct Round {
     peak: f64,
     /// Milliseconds from the end of the last parent's command to the start of the child's.
     hops: Vec<f64>,
+    /// Seconds that a plain loop needs for the same requests.
+    bare: Option<f64>,
+}
+
+impl Round {
+    fn counts(&self) -> Counts {
+        let mut counts = self.coordinator.clone();
+        for (op, count) in &self.worker {
+            *counts.entry(*op).or_default() += *count;
+        }
+        counts
+    }
 }
 
 async fn round(place: &Place, case: &Case, definition: &Definition, work: Work) -> Round {
@@ -160,6 +179,7 @@ async fn round(place: &Place, case: &Case, definition: &Definition, work: Work) 
         cpu,
         peak,
         hops,
+        bare: None,
     }
 }
 
@@ -218,6 +238,18 @@ fn print_case(what: &str, tasks: usize, rounds: &mut [Round]) {
         .flat_map(|round| &round.hops)
         .copied()
         .collect();
+    let ratios = rounds
+        .iter()
+        .filter_map(|round| Some(round.took / round.bare?));
+    let alone = rounds.iter().filter_map(|round| round.bare);
+    if middle.bare.is_some() {
+        println!(
+            "  alone        the same requests take {:.3} s with {AT_ONCE} at once, {:.0} tasks/s; the whole takes {:.2} times as long",
+            median(alone.clone()),
+            tasks / median(alone),
+            median(ratios),
+        );
+    }
     if !hops.is_empty() {
         let at = |percent| percentile(hops.iter().copied(), percent);
         println!(
@@ -229,11 +261,24 @@ fn print_case(what: &str, tasks: usize, rounds: &mut [Round]) {
     }
 }
 
-/// What one request takes that waits for no other, in microseconds: puts, sends, receives and deletions in turn.
+/// What one request takes that waits for no other, in microseconds, once the service is warm: puts, sends, receives and deletions in turn.
 async fn one_request(on: On) -> f64 {
     let place = Place::new(on, "alone").await;
     let (queues, blobs) = (&place.store.queues, &place.store.blobs);
     let (queue, env) = (place.queue(), real::env());
+    for _ in 0..WARM_ROUNDS {
+        let mut receipts = Vec::new();
+        all((0..WARM_MESSAGES).map(|_| queues.send(&queue, "x", Duration::ZERO))).await;
+        while receipts.len() < WARM_MESSAGES {
+            let hidden = Duration::from_secs(60);
+            let found = queues.receive(&queue, 32, hidden).await.unwrap();
+            receipts.extend(found.into_iter().map(|message| message.receipt));
+        }
+        all(receipts
+            .iter()
+            .map(|receipt| queues.delete(&queue, receipt)))
+        .await;
+    }
     let mut took = Vec::new();
     for number in 0..50 {
         let path = place
@@ -275,7 +320,12 @@ async fn main() {
                 for turn in 0..count {
                     let prefix = format!("c{number}w{}r{turn}", *work as u8);
                     let place = Place::new(on, &prefix).await;
-                    rounds.push(round(&place, case, &definition, *work).await);
+                    let mut done = round(&place, case, &definition, *work).await;
+                    if on == On::Emulator && tasks <= SMALL && case.slots > 1 {
+                        let bare = bare(&place, &done.counts(), DEPTH).await;
+                        done.bare = Some(bare.sends + bare.rest);
+                    }
+                    rounds.push(done);
                 }
                 let what = format!("{}, {}, {}", case.name, on.name(), work.name());
                 print_case(&what, tasks, &mut rounds);

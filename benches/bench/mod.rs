@@ -23,6 +23,7 @@ use futures::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) mod bare;
 pub(crate) mod figures;
 pub(crate) mod shapes;
 
