@@ -127,8 +127,9 @@ impl Printer {
         };
         match self.format {
             Format::Json => {
+                // Where stdout takes nothing, people are told: the error may be just that.
                 if self.json(&told.json()).is_err() {
-                    return told.exit;
+                    stderr(&error_text(told, self.colour.stderr));
                 }
             }
             Format::Text => stderr(&error_text(told, self.colour.stderr)),

@@ -125,16 +125,20 @@ pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
         } = limited;
         let submitted = client.submit(&id, &definition).await;
         let submitted = submitted.map_err(|error| refused(error, &definition))?;
-        if context.is_json() {
+        let told = if context.is_json() {
             context.printer.json(&SubmittedJson {
                 workflow_id: &id,
                 name: definition.name.as_deref().unwrap_or(id.as_str()),
                 file: &file,
                 run_id: submitted.run_id,
                 is_new: submitted.is_new,
-            })?;
+            })
         } else {
-            context.printer.line(id.as_str())?;
+            context.printer.line(id.as_str())
+        };
+        // Whoever gave no id would not know it otherwise.
+        told.map_err(|error| error.help(format!("workflow `{id}` is stored all the same")))?;
+        if !context.is_json() {
             if merges > 0 {
                 let s = if merges == 1 { "" } else { "s" };
                 let tasks = definition.tasks.len();

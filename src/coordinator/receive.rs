@@ -24,7 +24,7 @@ const PACE: Duration = Duration::from_millis(20);
 /// How long after news the wait stays so; then it doubles, up to [`IDLE_SOON`] while news is younger than [`SOON`], then up to
 /// `--idle-sleep-s`.
 const BRISK: Duration = Duration::from_millis(200);
-const IDLE_SOON: Duration = Duration::from_millis(50);
+const IDLE_SOON: Duration = Duration::from_millis(25);
 const SOON: Duration = Duration::from_millis(1500);
 /// The longest wait where nothing has happened for long: what is submitted then is begun within two seconds.
 const IDLE_QUIET: Duration = Duration::from_millis(1500);

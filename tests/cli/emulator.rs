@@ -231,6 +231,25 @@ fn merges_are_told_to_people_and_are_part_of_the_definition() {
 }
 
 #[test]
+fn a_submit_whose_output_is_not_taken_says_what_it_has_stored() {
+    let folder = Folder::new();
+    let stage = Stage::new("unheard");
+    assert_eq!(code(&stage.run(&["doctor", "--fix"])), 0);
+    for format in ["text", "json"] {
+        let file = folder.file("good.yaml");
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let mut submit = command(["submit", &file, "--output", format]);
+        let submit = submit.envs(stage.envs()).stdout(full.unwrap());
+        let output = submit.stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(code(&output), 1, "{output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        let id = told.split('`').nth(1).unwrap_or_else(|| panic!("{told}"));
+        assert!(told.contains("is stored all the same"), "{told}");
+        assert_eq!(stage.json(&["status", id])["workflow_id"], id);
+    }
+}
+
+#[test]
 fn no_log_level_shows_a_key_or_a_signature() {
     let stage = Stage::new("clilogs");
     let output = stage.run(&["doctor", "--fix", "-vv", "--log", "trace,azure_core=trace"]);

@@ -85,7 +85,7 @@ async fn looks_at_slow_rows_take_a_fifth_of_the_time() {
 }
 
 #[tokio::test]
-async fn a_coordinator_looks_every_50_ms_for_a_second_and_a_half_after_news() {
+async fn a_coordinator_looks_every_25_ms_for_a_second_and_a_half_after_news() {
     let looks = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&looks);
     let faults = Faults::script().hook(move |op, _| {
@@ -109,7 +109,7 @@ async fn a_coordinator_looks_every_50_ms_for_a_second_and_a_half_after_news() {
     world.answer(&task, Outcome::Succeeded).await;
     // It is taken half a second after it came, at most.
     let soon = looks_in(700, 1_400).await;
-    assert!((10..=18).contains(&soon), "{soon} in 700 ms");
+    assert!((20..=35).contains(&soon), "{soon} in 700 ms");
     let later = looks_in(1_600, 4_600).await;
     assert!((4..=10).contains(&later), "{later} in 3 s");
 }
