@@ -23,7 +23,7 @@ const JSON_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 4 * 3;
 /// Bytes of a message around its results.
 const AROUND: usize = 64;
 /// The longest wait for others that end just now: as long as a message takes, and only after one that was shared.
-const LINGER: Duration = Duration::from_millis(5);
+const LINGER: Duration = Duration::from_millis(20);
 /// A message that is on its way for longer holds up no other.
 const SLOW: Duration = Duration::from_secs(1);
 
