@@ -6,7 +6,7 @@
 //! Of five rounds the one of median time is told; cases of more than 600 tasks have one round. A hop is the time from the end of the
 //! last parent's command to the start of the child's, the wait for a slot included. Memory is that of this whole process, with what
 //! earlier cases left in it. The emulator is warm before anything is measured: its first thousands of requests take twice as long. Beside
-//! small cases of many slots the same requests are made once more by a plain loop, in turns: what is left to a faster program.
+//! small cases of many slots the same requests are made once more by a plain loop, in turns, to compare with.
 
 #![expect(
     clippy::unwrap_used,
@@ -261,7 +261,7 @@ fn print_case(what: &str, tasks: usize, rounds: &mut [Round]) {
     }
 }
 
-/// What one request takes that waits for no other, in microseconds, once the service is warm: puts, sends, receives and deletions in turn.
+/// What one request takes that waits for no other, in microseconds, once queues are warm: puts, sends, receives and deletions in turn.
 async fn one_request(on: On) -> f64 {
     let place = Place::new(on, "alone").await;
     let (queues, blobs) = (&place.store.queues, &place.store.blobs);

@@ -59,10 +59,7 @@ pub struct Ended {
 
 /// Why it came to no end.
 #[derive(Debug, thiserror::Error)]
-pub enum LocalError<E> {
-    /// Whoever follows it does not want to any more.
-    #[error("nobody follows it any more")]
-    Told(E),
+pub enum LocalError {
     /// It could not be submitted or read.
     #[error(transparent)]
     Client(ClientError),
@@ -81,12 +78,12 @@ pub enum LocalError<E> {
 ///
 /// # Cancel safety
 /// Dropping it leaves tasks to the operating system: end it by [`Options::kill`].
-pub async fn run<E>(
+pub async fn run(
     env: &Env,
     definition: &Definition,
     options: Options,
-    on_update: impl FnMut(&Update) -> Result<(), E>,
-) -> Result<Ended, LocalError<E>> {
+    on_update: impl FnMut(&Update),
+) -> Result<Ended, LocalError> {
     let store = MemoryStore::open(env.clone());
     let layout = Layout::new(PREFIX).expect("a legal prefix");
     let client = Client::new(env.clone(), store.clone(), layout.clone(), "workflow run");
@@ -125,13 +122,13 @@ async fn create(
 }
 
 /// Follows the workflow; the first stop cancels it.
-async fn follow<E>(
+async fn follow(
     client: &Client,
     id: &WorkflowId,
     options: &Options,
     runs: Running,
-    mut on_update: impl FnMut(&Update) -> Result<(), E>,
-) -> Result<Ended, LocalError<E>> {
+    mut on_update: impl FnMut(&Update),
+) -> Result<Ended, LocalError> {
     let watch = client.watch(id, None).await.map_err(LocalError::Client)?;
     let mut watch = watch.nearby(LOOK_EVERY, runs);
     let mut asked = false;
@@ -149,7 +146,7 @@ async fn follow<E>(
             }
         };
         let Some(update) = update else { break };
-        on_update(&update).map_err(LocalError::Told)?;
+        on_update(&update);
         last = Some(update.view);
     }
     let view = last.expect("a watch shows something before it ends");

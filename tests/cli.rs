@@ -185,6 +185,33 @@ fn a_run_of_which_nobody_reads_goes_on_and_tells_how_it_ended() {
     );
 }
 
+/// An output that takes nothing: its disk is full.
+fn full() -> fs::File {
+    let full = fs::File::options().write(true).open("/dev/full");
+    full.unwrap()
+}
+
+#[test]
+fn a_run_whose_output_is_not_taken_goes_on_and_says_so() {
+    let folder = Folder::new();
+    let done = folder.0.path().join("done");
+    let definition = format!(
+        "tasks: [{{name: a, cmd: 'true'}}, {{name: b, cmd: 'echo >> {}', depends_on: [a]}}]",
+        done.display()
+    );
+    let file = folder.0.path().join("unheard.yaml");
+    fs::write(&file, definition).unwrap();
+    for format in ["text", "json"] {
+        let mut run = command(["run", file.to_str().unwrap(), "--output", format]);
+        let run = run.stdout(full()).stderr(Stdio::piped());
+        let output = run.output().unwrap();
+        assert_eq!(code(&output), 1, "{output:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains("went on to its end: completed"), "{told}");
+    }
+    assert_eq!(fs::read_to_string(done).unwrap().lines().count(), 2);
+}
+
 #[test]
 fn a_temporary_folder_that_cannot_be_used_is_told_at_the_start() {
     let folder = Folder::new();

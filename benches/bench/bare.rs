@@ -1,4 +1,5 @@
-//! Counted requests made once more with nothing in between: what the transport and the service need for them alone.
+//! Counted requests made once more with nothing in between: what the transport and the service need for them alone. A measure, no floor:
+//! one kind follows the other.
 
 use std::time::Duration;
 

@@ -127,8 +127,8 @@ impl Printer {
         };
         match self.format {
             Format::Json => {
-                // Where stdout takes nothing, people are told: the error may be just that.
-                if self.json(&told.json()).is_err() {
+                // Where stdout takes nothing, people are told: the error may be just that. A closed pipe is a quiet end.
+                if let Err(CliError::Told(_)) = self.json(&told.json()) {
                     stderr(&error_text(told, self.colour.stderr));
                 }
             }

@@ -51,22 +51,21 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Outcome {
     };
     let mut progress = Progress::new(context, Shown::AsData);
     let env = context.env.clone();
+    let mut unread = Unread::default();
     let ended = local::run(&env, &definition, options, |update| {
-        if context.global.output == Format::Json {
-            return Ok(());
+        if context.global.output != Format::Json {
+            unread.note(progress.update(context, update));
         }
-        unread(progress.update(context, update))
     });
     let ended = match ended.await {
         Ok(ended) => ended,
         Err(LocalError::Killed) => return Ok(interrupts.exit()),
-        Err(LocalError::Told(error)) => return Err(error),
         Err(LocalError::Client(error)) => return Err(error.into()),
         Err(LocalError::Service(what)) => return Err(CliError::internal(what)),
     };
     drop(progress);
     if context.is_json() {
-        unread(context.printer.json(&ended.view))?;
+        unread.note(context.printer.json(&ended.view));
     }
     for (task, log) in &ended.failed_logs {
         note(&format!(
@@ -78,14 +77,28 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Outcome {
         let from = lines.len().saturating_sub(LOG_LINES_SHOWN);
         note(&lines[from..].join("\n"));
     }
-    Ok(exit_of(ended.view.summary.status))
+    let status = ended.view.summary.status;
+    match unread.0 {
+        Some(error) => Err(error.help(format!("the workflow went on to its end: {status}"))),
+        None => Ok(exit_of(status)),
+    }
 }
 
-/// The work is what counts here: it goes on where nobody reads of it any more, and its exit code tells how it ended.
-fn unread(told: Result<(), CliError>) -> Result<(), CliError> {
-    match told {
-        Err(CliError::ClosedPipe) => Ok(()),
-        told => told,
+/// The first reason for which stdout did not take what there was to tell. The work is what counts here: it goes on; where only nobody reads of
+/// it any more, its exit code tells how it ended.
+#[derive(Debug, Default)]
+struct Unread(Option<CliError>);
+
+impl Unread {
+    fn note(&mut self, told: Result<(), CliError>) {
+        match told {
+            Ok(()) | Err(CliError::ClosedPipe) => {}
+            Err(error) if self.0.is_none() => {
+                note("stdout does not take the output: the workflow goes on");
+                self.0 = Some(error);
+            }
+            Err(_) => {}
+        }
     }
 }
 

@@ -95,6 +95,29 @@ fn refused(error: ClientError, definition: &Definition) -> CliError {
     error
 }
 
+/// What to do where the store failed and the id is new: another try without it would be another workflow.
+fn again(mut error: CliError, id: &WorkflowId) -> CliError {
+    if let CliError::Told(told) = &mut error
+        && told.exit != Exit::InvalidDefinition
+    {
+        let first = told.help.take();
+        let first = first.map_or_else(String::new, |help| format!("{help}; "));
+        told.help = Some(format!(
+            "{first}give `--id {id}` then: a part may be stored, and under another id it would run twice"
+        ));
+    }
+    error
+}
+
+/// Whoever gave no id would not know it otherwise.
+fn unheard(id: &WorkflowId, files_left: usize) {
+    note(&format!("workflow `{id}` is stored all the same"));
+    if files_left > 0 {
+        let s = if files_left == 1 { " is" } else { "s are" };
+        note(&format!("{files_left} more file{s} not submitted"));
+    }
+}
+
 /// Submits all files, after all of them were found valid, with their merges if they get any.
 pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
     let mut files = args.files;
@@ -115,6 +138,10 @@ pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
         .into_iter()
         .map(|(file, definition)| Limited::of(file, definition, args.max_fan_in))
         .collect::<Result<Vec<_>, _>>()?;
+    let files_left = {
+        let all = definitions.len();
+        move |ids: &[WorkflowId]| all - ids.len() - 1
+    };
     let mut ids = Vec::new();
     for limited in definitions {
         let id = args.id.clone().unwrap_or_else(|| client.new_id());
@@ -124,7 +151,11 @@ pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
             merges,
         } = limited;
         let submitted = client.submit(&id, &definition).await;
-        let submitted = submitted.map_err(|error| refused(error, &definition))?;
+        let is_given = args.id.is_some();
+        let submitted = submitted.map_err(|error| {
+            let error = refused(error, &definition);
+            if is_given { error } else { again(error, &id) }
+        })?;
         let told = if context.is_json() {
             context.printer.json(&SubmittedJson {
                 workflow_id: &id,
@@ -136,8 +167,7 @@ pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
         } else {
             context.printer.line(id.as_str())
         };
-        // Whoever gave no id would not know it otherwise.
-        told.map_err(|error| error.help(format!("workflow `{id}` is stored all the same")))?;
+        told.inspect_err(|_| unheard(&id, files_left(&ids)))?;
         if !context.is_json() {
             if merges > 0 {
                 let s = if merges == 1 { "" } else { "s" };

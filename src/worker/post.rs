@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -22,7 +22,8 @@ use crate::store::{Kind, MESSAGE_BYTES_MAX, Result as StoreResult, Store, StoreE
 const JSON_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 4 * 3;
 /// Bytes of a message around its results.
 const AROUND: usize = 64;
-/// The longest wait for others that end just now: as long as a message takes, and only after one that was shared.
+/// The longest wait for others that end just now: as long as a message takes, only after one that was shared, and not where those in line
+/// fill a message.
 const LINGER: Duration = Duration::from_millis(20);
 /// A message that is on its way for longer holds up no other.
 const SLOW: Duration = Duration::from_secs(1);
@@ -49,8 +50,23 @@ struct Inside {
 }
 
 impl Inside {
-    fn linger(&self) -> Duration {
-        if self.was_shared {
+    /// How many of those in line fit into one message, and whether that leaves it no room.
+    fn fits(&self, results_max: usize) -> (usize, bool) {
+        let mut bytes = AROUND;
+        let mut fits = 0;
+        for waiting in self.line.iter().take(results_max) {
+            bytes += waiting.bytes;
+            if bytes > JSON_BYTES_MAX && fits > 0 {
+                break;
+            }
+            fits += 1;
+        }
+        (fits, fits == results_max || fits < self.line.len())
+    }
+
+    fn linger(&self, results_max: usize) -> Duration {
+        let (_, is_full) = self.fits(results_max);
+        if self.was_shared && !is_full {
             LINGER.min(self.took)
         } else {
             Duration::ZERO
@@ -66,6 +82,8 @@ pub(super) struct Poster {
     layout: Layout,
     results_max: usize,
     inside: Mutex<Inside>,
+    /// Those in line fill a message.
+    filled: Notify,
 }
 
 impl Poster {
@@ -76,6 +94,7 @@ impl Poster {
             layout: layout.clone(),
             results_max,
             inside: Mutex::default(),
+            filled: Notify::new(),
         })
     }
 
@@ -118,6 +137,9 @@ impl Poster {
     fn stand(&self, waiting: Waiting) -> bool {
         let mut inside = self.inside();
         inside.line.push(waiting);
+        if inside.fits(self.results_max).1 {
+            self.filled.notify_waiters();
+        }
         !std::mem::replace(&mut inside.is_served, true)
     }
 
@@ -129,14 +151,19 @@ impl Poster {
     /// Sends what stands in line, until nothing does.
     async fn serve(self: Arc<Self>) {
         loop {
-            let linger = self.inside().linger();
+            // From here on no word is missed.
+            let filled = self.filled.notified();
+            let linger = self.inside().linger(self.results_max);
             if !linger.is_zero() {
-                self.env.sleep(linger).await;
+                tokio::select! {
+                    biased;
+                    () = filled => {}
+                    () = self.env.sleep(linger) => {}
+                }
             }
-            let Some(batch) = self.next_batch() else {
+            let Some((batch, is_full)) = self.next_batch() else {
                 return;
             };
-            let is_full = batch.len() == self.results_max;
             let poster = Arc::clone(&self);
             let sending = self
                 .env
@@ -150,22 +177,15 @@ impl Poster {
         }
     }
 
-    /// Takes from the line what fits into one message; none, and nobody serves any more, where it is empty.
-    fn next_batch(&self) -> Option<Vec<Waiting>> {
+    /// Takes from the line what fits into one message, and tells whether that is full; none, and nobody serves any more, where the line is
+    /// empty.
+    fn next_batch(&self) -> Option<(Vec<Waiting>, bool)> {
         let mut inside = self.inside();
         let (gone, line) = std::mem::take(&mut inside.line)
             .into_iter()
             .partition::<Vec<_>, _>(|waiting| waiting.lost.is_cancelled());
         inside.line = line;
-        let mut bytes = AROUND;
-        let mut fits = 0;
-        for waiting in inside.line.iter().take(self.results_max) {
-            bytes += waiting.bytes;
-            if bytes > JSON_BYTES_MAX && fits > 0 {
-                break;
-            }
-            fits += 1;
-        }
+        let (fits, is_full) = inside.fits(self.results_max);
         let batch: Vec<_> = inside.line.drain(..fits).collect();
         inside.was_shared = batch.len() > 1;
         inside.is_served = !batch.is_empty();
@@ -174,7 +194,7 @@ impl Poster {
             told.send(Err(self.error(Kind::Unavailable, "lost meanwhile")))
                 .ok();
         }
-        (!batch.is_empty()).then_some(batch)
+        (!batch.is_empty()).then_some((batch, is_full))
     }
 
     async fn send(&self, batch: Vec<Waiting>) {

@@ -231,22 +231,56 @@ fn merges_are_told_to_people_and_are_part_of_the_definition() {
 }
 
 #[test]
-fn a_submit_whose_output_is_not_taken_says_what_it_has_stored() {
+fn a_submit_whose_output_is_not_taken_says_what_it_has_stored_and_what_not() {
     let folder = Folder::new();
     let stage = Stage::new("unheard");
     assert_eq!(code(&stage.run(&["doctor", "--fix"])), 0);
-    for format in ["text", "json"] {
-        let file = folder.file("good.yaml");
-        let full = std::fs::File::options().write(true).open("/dev/full");
-        let mut submit = command(["submit", &file, "--output", format]);
-        let submit = submit.envs(stage.envs()).stdout(full.unwrap());
-        let output = submit.stderr(Stdio::piped()).output().unwrap();
-        assert_eq!(code(&output), 1, "{output:?}");
+    let file = folder.file("good.yaml");
+    for (format, is_closed) in [("text", false), ("json", false), ("text", true)] {
+        let mut submit = command(["submit", &file, &file, "--output", format]);
+        if is_closed {
+            // A pipe whose other end is gone.
+            submit.stdout(std::io::pipe().unwrap().1);
+        } else {
+            submit.stdout(full());
+        }
+        let submit = submit.envs(stage.envs()).stderr(Stdio::piped());
+        let output = submit.output().unwrap();
+        let exit = if is_closed { 141 } else { 1 };
+        assert_eq!(code(&output), exit, "{output:?}");
         let told = String::from_utf8(output.stderr).unwrap();
         let id = told.split('`').nth(1).unwrap_or_else(|| panic!("{told}"));
         assert!(told.contains("is stored all the same"), "{told}");
+        assert!(told.contains("1 more file is not submitted"), "{told}");
         assert_eq!(stage.json(&["status", id])["workflow_id"], id);
     }
+}
+
+#[test]
+fn a_submit_that_fails_half_way_says_how_to_complete_it() {
+    let folder = Folder::new();
+    let stage = Stage::new("halfway");
+    assert_eq!(code(&stage.run(&["doctor", "--fix"])), 0);
+    let parts = stage.connection.split(';').map(|part| {
+        let is_table = part.starts_with("TableEndpoint=");
+        let dead = "TableEndpoint=http://127.0.0.1:1/devstoreaccount1";
+        if is_table { dead } else { part }
+    });
+    let without_tables = parts.collect::<Vec<_>>().join(";");
+    let file = folder.file("good.yaml");
+    let mut submit = command(["submit", &file]);
+    submit.envs(stage.envs());
+    submit.env("AZURE_STORAGE_CONNECTION_STRING", without_tables);
+    let output = submit.output().unwrap();
+    assert_eq!(code(&output), 6, "{output:?}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    let id = told
+        .split("--id ")
+        .nth(1)
+        .and_then(|text| text.split('`').next());
+    let id = id.unwrap_or_else(|| panic!("{told}"));
+    let submitted = stage.json(&["submit", &file, "--id", id]);
+    assert_eq!(submitted["is_new"], false, "a part was stored: {told}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use futures::future::{Either, join_all, join3, select};
+use futures::future::{Either, join, join_all, join3, select};
 use uuid::Uuid;
 
 use super::*;
@@ -151,6 +151,43 @@ async fn a_message_that_takes_long_holds_up_no_other_and_what_is_lost_is_not_sen
     assert_eq!(soon, Ok(()));
     assert_eq!(never.unwrap_err().kind, Kind::Unavailable);
     assert_eq!(desk.posted().await, [["t1"]]);
+}
+
+#[tokio::test]
+async fn results_wait_20_ms_for_others_and_those_that_fill_a_message_do_not() {
+    let clock = ManualClock::still();
+    let late = Fault::ReplyLate(Duration::from_millis(50));
+    let faults = Faults::script().on(Op::QueueSend, 1, late);
+    let desk = Desk::new(clock.env(), faults).await;
+    let pass = async |millis| {
+        settle().await;
+        clock.advance(Duration::from_millis(millis));
+        settle().await;
+    };
+    let story = async {
+        let (first, second, ()) = join3(desk.post(0, 10), desk.post(1, 10), pass(50)).await;
+        assert_eq!((first, second), (Ok(()), Ok(())));
+        assert_eq!(desk.posted().await, [["t0", "t1"]]);
+        // They fill it by their number.
+        let many = join_all((0..64).map(|number| desk.post(number, 10))).await;
+        assert_eq!(many, vec![Ok(()); 64]);
+        assert_eq!(desk.posted().await.len(), 1);
+        // They fill it by their size, all but the last.
+        let large = join_all((0..12).map(|number| desk.post(number, 4_000)));
+        let looks = async {
+            settle().await;
+            assert_eq!(desk.posted().await.concat().len(), 11);
+            pass(19).await;
+            assert_eq!(desk.posted().await.len(), 0);
+            pass(1).await;
+        };
+        let (large, ()) = join(large, looks).await;
+        assert_eq!(large, vec![Ok(()); 12]);
+        assert_eq!(desk.posted().await, [["t11"]]);
+    };
+    let env = real::env();
+    let told = env.timeout(Duration::from_secs(60), story).await;
+    told.expect("nothing waits for more");
 }
 
 /// Lets everything come to its next wait.
