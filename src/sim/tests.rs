@@ -49,12 +49,25 @@ fn scenario<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
+    scenario_of(0, yaml, told, story)
+}
+
+/// The same with the order of what happens at once by `seed`.
+fn scenario_of<F>(
+    seed: u64,
+    yaml: &str,
+    told: &[(&str, Ending, Duration)],
+    story: impl FnOnce(Arc<World>, WorkflowId) -> F + Send + 'static,
+) -> Report
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let workload = Workload::told(yaml, told);
     let (id, definition) = (workload.id.clone(), workload.definition.clone());
-    let world = World::new(Dice::new(0), Swarm::default(), vec![workload], true);
+    let world = World::new(Dice::new(seed), Swarm::default(), vec![workload], true);
     let world = Arc::new(world);
     let of_story = Arc::clone(&world);
-    let report = play(0, &world, async move {
+    let report = play(seed, &world, async move {
         start(&of_story).await;
         let of = id.clone();
         let submit =
@@ -158,31 +171,36 @@ fn a_leader_whose_wall_clock_stood_still_with_it_sends_nothing_when_it_wakes() {
 fn a_cancel_of_a_run_that_was_purged_does_not_reach_the_next_run() {
     let yaml = "tasks: [{name: a, cmd: x}]";
     let told = [("a", FINE, Duration::from_secs(5))];
-    scenario(yaml, &told, |world, id| async move {
-        let definition = world.workloads[0].definition.clone();
-        let is_final = || {
-            let state = world.oracle.state(&id);
-            state.is_some_and(|state| state.status.is_final())
-        };
-        assert_eq!(cancel(&world, &id).await, Ok(Answer::Applied));
-        until(&world, || is_final() && world.oracle.is_over(&id)).await;
-        // The flag stays in the row, which the leader's sweep reads while the purge takes its time.
-        let hangs_until = world.scheduler.now() + Duration::from_secs(15);
-        world.network.faults.hang(Op::RowDelete, hangs_until);
-        let of = id.clone();
-        let purge =
-            |client: crate::client::Client| async move { client.purge(&of, Duration::ZERO).await };
-        let purged = ask(&world, &world.clients[0], purge).await;
-        assert_eq!(purged.unwrap(), Ok(Answer::Stored));
-        until(&world, || world.oracle.was_purged(&id)).await;
-        // Submitted the moment it can be.
-        until(&world, || !world.oracle.is_defined(&id)).await;
-        let of = id.clone();
-        let submit =
-            |client: crate::client::Client| async move { client.submit(&of, &definition).await };
-        let submitted = ask(&world, &world.clients[0], submit).await;
-        assert!(submitted.unwrap().unwrap().is_new);
-        until(&world, || !world.oracle.is_purged(&id) && is_final()).await;
-        assert_eq!(world.oracle.state(&id).unwrap().status, Status::Completed);
-    });
+    // What the sweep has read and the next submit meet as chance has it.
+    for seed in 0..12 {
+        scenario_of(seed, yaml, &told, |world, id| async move {
+            let definition = world.workloads[0].definition.clone();
+            let is_final = || {
+                let state = world.oracle.state(&id);
+                state.is_some_and(|state| state.status.is_final())
+            };
+            assert_eq!(cancel(&world, &id).await, Ok(Answer::Applied));
+            until(&world, || is_final() && world.oracle.is_over(&id)).await;
+            // The flag stays in the row, which the leader's sweep reads while the purge takes its time.
+            let hangs_until = world.scheduler.now() + Duration::from_secs(15);
+            world.network.faults.hang(Op::RowDelete, hangs_until);
+            let of = id.clone();
+            let purge = |client: crate::client::Client| async move {
+                client.purge(&of, Duration::ZERO).await
+            };
+            let purged = ask(&world, &world.clients[0], purge).await;
+            assert_eq!(purged.unwrap(), Ok(Answer::Stored));
+            until(&world, || world.oracle.was_purged(&id)).await;
+            // Submitted the moment it can be.
+            until(&world, || !world.oracle.is_defined(&id)).await;
+            let of = id.clone();
+            let submit = |client: crate::client::Client| async move {
+                client.submit(&of, &definition).await
+            };
+            let submitted = ask(&world, &world.clients[0], submit).await;
+            assert!(submitted.unwrap().unwrap().is_new);
+            until(&world, || !world.oracle.is_purged(&id) && is_final()).await;
+            assert_eq!(world.oracle.state(&id).unwrap().status, Status::Completed);
+        });
+    }
 }
