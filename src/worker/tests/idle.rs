@@ -33,7 +33,7 @@ async fn an_idle_worker_sends_at_most_13_requests_a_minute() {
 type Receives = Arc<Mutex<Vec<Mono>>>;
 
 /// Workers that start at the same moment, and their receives, which are throttled while the switch is on.
-fn crowd(bench: &Bench, size: usize) -> (Vec<Running>, Receives, Arc<AtomicBool>) {
+fn crowd(bench: &Bench, size: usize, slots: u16) -> (Vec<Running>, Receives, Arc<AtomicBool>) {
     let (receives, throttled) = (Receives::default(), Arc::new(AtomicBool::new(false)));
     let (seen, is_on, env) = (receives.clone(), throttled.clone(), bench.env.clone());
     let faults = Faults::script().hook(move |op, _| {
@@ -46,7 +46,11 @@ fn crowd(bench: &Bench, size: usize) -> (Vec<Running>, Receives, Arc<AtomicBool>
             .then_some(Fault::Throttled(None))
     });
     let (store, _) = faults.wrap(bench.store.clone(), bench.env.clone());
-    let workers = (0..size).map(|_| bench.start_with(&store, Config::default()));
+    let config = Config {
+        slots,
+        ..Config::default()
+    };
+    let workers = (0..size).map(|_| bench.start_with(&store, config.clone()));
     (workers.collect(), receives, throttled)
 }
 
@@ -55,7 +59,7 @@ async fn fifty_idle_workers_look_at_different_moments_and_still_less_often_under
     const WORKERS: usize = 50;
     const MINUTES: usize = 3;
     let bench = Bench::new().await;
-    let (workers, receives, throttled) = crowd(&bench, WORKERS);
+    let (workers, receives, throttled) = crowd(&bench, WORKERS, 1);
     let pass = async |secs| {
         let end = bench.env.mono().plus(Duration::from_secs(secs));
         bench
@@ -89,7 +93,7 @@ async fn fifty_idle_workers_look_at_different_moments_and_still_less_often_under
 #[tokio::test]
 async fn a_worker_looks_every_50_ms_for_a_second_and_a_half_after_a_task() {
     let bench = Bench::new().await;
-    let (workers, receives, _) = crowd(&bench, 1);
+    let (workers, receives, _) = crowd(&bench, 1, 1);
     bench.send(&bench.message("a", Bench::spec("true"))).await;
     bench.until_posted(1).await;
     let ended_at = bench.passed();
@@ -108,6 +112,34 @@ async fn a_worker_looks_every_50_ms_for_a_second_and_a_half_after_a_task() {
         .count();
     // Half of that and more is chance; with pauses that double there were six.
     assert!((12..=60).contains(&looks), "{looks} in a second");
+    for worker in workers {
+        worker.drained().await;
+    }
+}
+
+#[tokio::test]
+async fn a_worker_rests_20_ms_after_a_receive_that_found_little() {
+    let bench = Bench::new().await;
+    let (workers, receives, _) = crowd(&bench, 1, 4);
+    let step = Duration::from_millis(1);
+    let seen = || receives.lock().unwrap().clone();
+    bench
+        .until_advancing(step, || async { !seen().is_empty() })
+        .await;
+    bench.send(&bench.message("a", Bench::spec("true"))).await;
+    // Its results are stored some steps after it was taken.
+    bench
+        .until_advancing(step, || async { bench.results_there().await == 1 })
+        .await;
+    let until = bench.passed() + Duration::from_millis(60);
+    bench
+        .until_advancing(step, || async { bench.passed() >= until })
+        .await;
+    // Other pauses end after 10 ms at the most so soon after an event, and before one after as long.
+    let receives = seen();
+    let longest = receives.windows(2).map(|two| two[1].since(two[0])).max();
+    let is_rest = longest.is_some_and(|longest| longest >= Duration::from_millis(20));
+    assert!(is_rest, "{receives:?}");
     for worker in workers {
         worker.drained().await;
     }
