@@ -165,19 +165,24 @@ fn a_closed_pipe_is_a_quiet_end_and_no_success() {
     assert_eq!(told, (141, String::new()));
 }
 
+/// A definition whose second task notes each of its runs as a line, and then ends so; and where it notes them.
+fn noting(folder: &Folder, end: &str) -> (String, PathBuf) {
+    let done = folder.0.path().join("done");
+    let definition = format!(
+        "tasks: [{{name: a, cmd: 'true'}}, {{name: b, cmd: 'echo >> {}; {end}', depends_on: [a]}}]",
+        done.display()
+    );
+    let file = folder.file("noting.yaml");
+    fs::write(&file, definition).unwrap();
+    (file, done)
+}
+
 #[test]
 fn a_run_of_which_nobody_reads_goes_on_and_tells_how_it_ended() {
     let folder = Folder::new();
-    let done = folder.0.path().join("done");
-    let definition = format!(
-        "tasks:\n  - {{name: a, cmd: 'true'}}\n  - {{name: b, cmd: 'echo >> {}; exit 3', depends_on: [a]}}\n",
-        done.display()
-    );
-    let file = folder.0.path().join("fails.yaml");
-    fs::write(&file, definition).unwrap();
-    let file = file.to_str().unwrap();
-    assert_eq!(unread(&["run", file]).0, 10);
-    assert_eq!(unread(&["run", file, "--output", "json"]).0, 10);
+    let (file, done) = noting(&folder, "exit 3");
+    assert_eq!(unread(&["run", &file]).0, 10);
+    assert_eq!(unread(&["run", &file, "--output", "json"]).0, 10);
     assert_eq!(fs::read_to_string(done).unwrap().lines().count(), 2);
     assert_eq!(
         unread(&["run", &example("montage-200.yaml")]),
@@ -194,15 +199,9 @@ fn full() -> fs::File {
 #[test]
 fn a_run_whose_output_is_not_taken_goes_on_and_says_so() {
     let folder = Folder::new();
-    let done = folder.0.path().join("done");
-    let definition = format!(
-        "tasks: [{{name: a, cmd: 'true'}}, {{name: b, cmd: 'echo >> {}', depends_on: [a]}}]",
-        done.display()
-    );
-    let file = folder.0.path().join("unheard.yaml");
-    fs::write(&file, definition).unwrap();
+    let (file, done) = noting(&folder, "exit 0");
     for format in ["text", "json"] {
-        let mut run = command(["run", file.to_str().unwrap(), "--output", format]);
+        let mut run = command(["run", &file, "--output", format]);
         let run = run.stdout(full()).stderr(Stdio::piped());
         let output = run.output().unwrap();
         assert_eq!(code(&output), 1, "{output:?}");

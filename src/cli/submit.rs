@@ -138,10 +138,7 @@ pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
         .into_iter()
         .map(|(file, definition)| Limited::of(file, definition, args.max_fan_in))
         .collect::<Result<Vec<_>, _>>()?;
-    let files_left = {
-        let all = definitions.len();
-        move |ids: &[WorkflowId]| all - ids.len() - 1
-    };
+    let all = definitions.len();
     let mut ids = Vec::new();
     for limited in definitions {
         let id = args.id.clone().unwrap_or_else(|| client.new_id());
@@ -167,7 +164,7 @@ pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
         } else {
             context.printer.line(id.as_str())
         };
-        told.inspect_err(|_| unheard(&id, files_left(&ids)))?;
+        told.inspect_err(|_| unheard(&id, all - ids.len() - 1))?;
         if !context.is_json() {
             if merges > 0 {
                 let s = if merges == 1 { "" } else { "s" };

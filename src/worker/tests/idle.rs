@@ -127,7 +127,6 @@ async fn a_worker_rests_20_ms_after_a_receive_that_found_little() {
         .until_advancing(step, || async { !seen().is_empty() })
         .await;
     bench.send(&bench.message("a", Bench::spec("true"))).await;
-    // Its results are stored some steps after it was taken.
     bench
         .until_advancing(step, || async { bench.results_there().await == 1 })
         .await;
@@ -135,7 +134,7 @@ async fn a_worker_rests_20_ms_after_a_receive_that_found_little() {
     bench
         .until_advancing(step, || async { bench.passed() >= until })
         .await;
-    // Other pauses end after 10 ms at the most so soon after an event, and before one after as long.
+    // All other pauses so soon after an event are shorter.
     let receives = seen();
     let longest = receives.windows(2).map(|two| two[1].since(two[0])).max();
     let is_rest = longest.is_some_and(|longest| longest >= Duration::from_millis(20));
