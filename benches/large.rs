@@ -32,6 +32,8 @@ mod bench;
 
 /// Slots of the one worker.
 const SLOTS: u16 = 64;
+/// The pause between two looks at a count in this process.
+const LOOK_MS: u64 = 5;
 /// Tasks of one workflow.
 const TASKS: usize = 100_000;
 /// From so many workflows on the coordinator takes them as they are submitted: each message that waits makes each request of the emulator's
@@ -163,6 +165,12 @@ async fn on_the_emulator(name: &str, count: usize, definition: &Definition) {
     let pause = place.pause_ms(count).max(200);
     place.until("all to be taken up", pause, taken_up).await;
     let (taken_up, left) = (seconds(), tasks - worker.ran() as f64);
+    let ran = async || {
+        coordinator.check();
+        worker.ran() as f64 >= tasks
+    };
+    // A look at the rows takes time of the emulator that the services would have: while tasks are left, a count tells.
+    place.until("the last task to run", LOOK_MS, ran).await;
     let ended = async || {
         coordinator.check();
         place.all_ended().await
