@@ -1,5 +1,7 @@
 //! Workflows from their activation to their end.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::store::{Fields, Value};
 
@@ -387,4 +389,25 @@ async fn a_retry_opens_the_row_before_the_state_leaves_its_end() {
         })
         .await;
     assert_eq!(order.lock().unwrap()[..2], ["row", "state"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_became_ready_is_sent_while_the_acknowledgement_hangs() {
+    let hangs = Arc::new(AtomicBool::new(false));
+    let from_now = Arc::clone(&hangs);
+    let faults = Faults::script().hook(move |op, path| {
+        let is_acknowledgement = *op == Op::QueueDelete && path.ends_with("-completions");
+        let hangs = is_acknowledgement && hangs.load(Ordering::SeqCst);
+        hangs.then_some(Fault::Hang(Duration::from_secs(3_600)))
+    });
+    let (world, _) = World::with(faults).await;
+    let (_task, _) = world.coordinator(World::config());
+    let yaml = "tasks: [{name: a, cmd: 'true'}, {name: b, cmd: 'true', depends_on: [a]}]";
+    let id = world.submit("chain", yaml).await;
+    let first = world.next_task("default").await;
+    world.marked(&id).await;
+    world.drained().await;
+    from_now.store(true, Ordering::SeqCst);
+    world.answer(&first, Outcome::Succeeded).await;
+    assert_eq!(world.next_task("default").await.task.as_str(), "b");
 }
