@@ -1,5 +1,7 @@
 //! On the emulator: a workflow through all commands, logs without secrets, and a second coordinator.
 
+use jiff::Timestamp;
+
 use super::*;
 use crate::support::azurite::azurite;
 
@@ -179,10 +181,12 @@ fn a_limited_fan_in_runs_in_batches_and_the_join_gets_the_inputs_that_it_asked_f
         names,
         ["t0", "t1", "t2", "t3", "t4", "join", "merge-1", "merge-2"]
     );
-    let ended_at = |place: usize| tasks[place]["ended_at"].as_str().unwrap().to_owned();
-    let started_at = |place: usize| tasks[place]["started_at"].as_str().unwrap().to_owned();
+    let at = |place: usize, key: &str| {
+        let at = tasks[place][key].as_str().unwrap();
+        at.parse::<Timestamp>().unwrap()
+    };
     assert!(
-        ended_at(1) <= started_at(2) && ended_at(3) <= started_at(4),
+        at(1, "ended_at") <= at(2, "started_at") && at(3, "ended_at") <= at(4, "started_at"),
         "{tasks}"
     );
     let inputs = stage.json(&["output", "wide", "join"]);
