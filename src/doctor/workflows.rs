@@ -89,7 +89,8 @@ pub(super) async fn look(patient: &Patient, is_led: bool) -> Found {
             "unreadable state",
             &findings.unreadable,
             "of the unfinished workflows cannot be read",
-            "restore the blob from a copy, or submit the workflow anew under another id; a row is made again once it is deleted",
+            "restore the blob from a copy, or remove the definition, then the row, and submit the workflow anew under another id; a row that is \
+itself damaged, and no other, is made again from the state once it is deleted",
         ),
         count(
             "purges",
