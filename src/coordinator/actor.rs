@@ -75,6 +75,7 @@ pub(super) struct News {
     pub(super) slots: Vec<(QueueName, u32)>,
     pub(super) drained: bool,
     pub(super) repair: bool,
+    pub(super) unlisted: bool,
     pub(super) lost: Vec<(TaskName, Attempt)>,
 }
 
@@ -243,6 +244,17 @@ impl Actor {
         self.aside_until = Some(self.ctx.env.mono().plus(pause));
     }
 
+    /// Reads an unfinished workflow anew: its row is gone, and perhaps all of it. What is there gets a row again.
+    pub(super) fn doubt_memory(&mut self) {
+        let book = self.book.as_ref();
+        if book.is_some_and(|book| !book.runtime.status().is_final()) {
+            tracing::warn!(workflow = %self.id, "row_was_missing");
+            self.drop_memory();
+            self.row_behind = true;
+            self.row_shown_at = None;
+        }
+    }
+
     pub(super) fn drop_memory(&mut self) {
         Stats::count(&self.ctx.stats.memory_dropped);
         self.book = None;
@@ -264,6 +276,7 @@ impl News {
             Mail::Slots { queue, count } => self.slots.push((queue, count)),
             Mail::Drained => self.drained = true,
             Mail::Repair => self.repair = true,
+            Mail::Unlisted => self.unlisted = true,
             Mail::Lost(mut lost) => self.lost.append(&mut lost),
         }
     }

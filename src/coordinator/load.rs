@@ -101,7 +101,7 @@ impl Actor {
                 }
                 self.open(definition, graph, record, pass)?;
             }
-            None => self.activate(definition, graph, pass).await?,
+            None => return self.activate(definition, graph, pass).await,
         }
         Ok(Loaded::Yes)
     }
@@ -139,25 +139,37 @@ impl Actor {
         Ok(())
     }
 
-    /// The first state of a workflow that has only a definition; never where the row already names a revision (P3).
+    /// The first state of a workflow that has only a definition; never where the row already names a revision, or while somebody removes
+    /// the workflow (P3).
     async fn activate(
         &mut self,
         definition: Arc<DefinitionRecord>,
         graph: Arc<Graph>,
         pass: &mut Pass,
-    ) -> Result<(), ReadError> {
+    ) -> Result<Loaded, ReadError> {
         let ctx = &self.ctx;
         let row = self.row.read(definition.run_id, ctx.epoch(), &ctx.stopping);
         let (created, row) = join(ctx.create_queues(&definition.definition), row).await;
         created?;
-        if let Some(record) = row?
-            && record.run_id == definition.run_id
-            && record.revision > Revision::new(0)
-        {
-            return Err(self.lost(&format!(
-                "its row shows revision {}, but the blob is gone",
-                record.revision
-            )));
+        match row? {
+            Some(record)
+                if record.run_id == definition.run_id && record.revision > Revision::new(0) =>
+            {
+                return Err(self.lost(&format!(
+                    "its row shows revision {}, but the blob is gone",
+                    record.revision
+                )));
+            }
+            Some(_) => {}
+            // Who removes a workflow begins with its definition, which may have been read before that.
+            None => {
+                let Some(now) = definition_now(ctx, &self.id).await? else {
+                    return Ok(Loaded::Nothing);
+                };
+                if now.record.run_id != definition.run_id {
+                    return Err(self.met("its definition was replaced meanwhile"));
+                }
+            }
         }
         tracing::info!(workflow = %self.id, tasks = graph.len(), "workflow_activated");
         let mut changes = Changes::default();
@@ -166,7 +178,7 @@ impl Actor {
         self.row_first = true;
         let now = self.ctx.env.wall();
         self.adopt(Book::new(definition, runtime, now), changes, pass);
-        Ok(())
+        Ok(Loaded::Yes)
     }
 
     fn adopt(&mut self, book: Book, changes: Changes, pass: &mut Pass) {
@@ -175,6 +187,11 @@ impl Actor {
         pass.changes.ready.extend(changes.ready);
         pass.changes.ended.extend(changes.ended);
         self.book = Some(book);
+    }
+
+    fn met(&self, why: &str) -> ReadError {
+        let operation = format!("put blob {}", self.ctx.layout.runtime(&self.id));
+        StoreError::new(Kind::Conflict, operation, why).into()
     }
 
     fn lost(&self, why: &str) -> ReadError {
@@ -225,13 +242,7 @@ impl Actor {
                 packed: None,
             };
             if self.cell.swap(&failed, &mut 0, &ctx.stopping).await? == Swap::Rival {
-                let operation = format!("put blob {}", ctx.layout.runtime(&self.id));
-                return Err(StoreError::new(
-                    Kind::Conflict,
-                    operation,
-                    "somebody else activates it",
-                )
-                .into());
+                return Err(self.met("somebody else activates it"));
             }
         }
         let row = IndexRecord {

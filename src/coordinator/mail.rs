@@ -16,6 +16,8 @@ pub(super) enum Mail {
     TakeUp,
     /// Its row asks for a cancel of this generation of this run.
     CancelRequested(RunId, Generation),
+    /// Its row is gone.
+    Unlisted,
     /// Slots of a task queue came free.
     Slots {
         /// The queue.

@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. A workflow has at most one actor. One whose actor has panicked gets no new one before a growing pause is over. Mail is sent, and an actor retired, under one lock: no mail reaches an actor that has retired.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -124,6 +124,11 @@ impl Registry {
         self.actors()
             .get(id)
             .is_some_and(|held| !held.mailbox.is_closed())
+    }
+
+    /// The workflows that have an actor.
+    pub(super) fn held(&self) -> BTreeSet<WorkflowId> {
+        self.actors().keys().cloned().collect()
     }
 
     /// Whether every workflow is loaded or set aside.

@@ -1,6 +1,7 @@
-//! The sweeps: unfinished workflows that nobody holds, cancel requests on rows, what is ready but unattended, and lost
-//! messages (P16, P17, P25, P26).
+//! The sweeps: unfinished workflows that nobody holds, held ones whose row is gone, cancel requests on rows, what is ready but unattended,
+//! and lost messages (P16, P17, P25, P26).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::orphans::{ORPHAN_INTERVAL, ORPHAN_PAUSE, adopt_orphans};
 use super::purge::Tombstones;
 use super::registry::{Quiet, Registry};
 use super::search::Search;
+use crate::definition::WorkflowId;
 use crate::env::Mono;
 use crate::protocol::{Layout, Pauses, found};
 use crate::store::{Continuation, Kind, Row, StoreError};
@@ -26,6 +28,7 @@ pub(super) async fn sweep(ctx: &Arc<Context>, registry: &Arc<Registry>) {
         repair: now.plus(ctx.config.ready_sweep_interval),
         take_up: now,
         orphans: now,
+        unlisted: BTreeSet::new(),
         tombstones: Tombstones::default(),
         search: Search::new(ctx, now),
         quiet: Quiet::since(now),
@@ -76,6 +79,8 @@ struct Due {
     repair: Mono,
     take_up: Mono,
     orphans: Mono,
+    /// Held, and without a row at the last look.
+    unlisted: BTreeSet<WorkflowId>,
     tombstones: Tombstones,
     search: Search,
     quiet: Quiet,
@@ -100,7 +105,7 @@ async fn turn(
                 ctx.store.rows.create_table(ctx.layout.index()).await?;
                 due.orphans = now;
             }
-            looked => looked?,
+            looked => tell_unlisted(ctx, registry, looked?, &mut due.unlisted),
         }
     }
     if take_up {
@@ -140,12 +145,13 @@ async fn rest(ctx: &Context, at: Mono) -> bool {
     }
 }
 
-/// Looks at every row of an unfinished workflow.
+/// Looks at every row of an unfinished workflow; returns those that were held all the while and have none.
 async fn look_at_rows(
     ctx: &Arc<Context>,
     registry: &Arc<Registry>,
     take_up: bool,
-) -> Result<(), StoreError> {
+) -> Result<BTreeSet<WorkflowId>, StoreError> {
+    let mut unlisted = registry.held();
     let mut after: Option<Continuation> = None;
     loop {
         let page = ctx
@@ -154,12 +160,32 @@ async fn look_at_rows(
             .query(ctx.layout.index(), Layout::OPEN, after.as_ref())
             .await?;
         for row in page.items {
+            // Also one that cannot be read is there.
+            if let Ok(id) = WorkflowId::new(row.key.row()) {
+                unlisted.remove(&id);
+            }
             look_at(ctx, registry, row, take_up);
         }
         match page.next {
             Some(next) => after = Some(next),
-            None => return Ok(()),
+            None => return Ok(unlisted),
         }
+    }
+}
+
+/// Tells the actors of workflows that had no row at two looks: somebody has removed the workflow, or its row alone. One look may fall between
+/// a state and its row, which is made or moved after it.
+fn tell_unlisted(
+    ctx: &Arc<Context>,
+    registry: &Arc<Registry>,
+    now: BTreeSet<WorkflowId>,
+    before: &mut BTreeSet<WorkflowId>,
+) {
+    let (again, first) = now.into_iter().partition(|id| before.contains(id));
+    *before = first;
+    let again: BTreeSet<_> = again;
+    for id in again.iter().filter(|id| registry.holds(id)) {
+        registry.post(ctx, id, Mail::Unlisted);
     }
 }
 

@@ -48,6 +48,9 @@ impl Actor {
         // What came while it waited shares its write.
         self.more(&mut news);
         self.take_slots(&mut news);
+        if news.unlisted {
+            self.doubt_memory();
+        }
         let mut pass = Pass::default();
         if self.book.is_none() {
             let loaded = match self.load(&mut pass).await {

@@ -8,6 +8,7 @@ mod leading;
 mod lost;
 mod many;
 mod purging;
+mod removed;
 mod running;
 mod still;
 mod stopping;
