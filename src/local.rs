@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, pending};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -71,7 +71,7 @@ pub enum LocalError {
     Killed,
 }
 
-/// Runs `definition` to its end and shows each change to `on_update`.
+/// Runs `definition` to its end and gives each change to `on_update`. While that waits, changes gather; stops are heard all the same.
 ///
 /// # Errors
 /// [`LocalError`]; the end of a workflow that failed is none.
@@ -82,7 +82,7 @@ pub async fn run(
     env: &Env,
     definition: &Definition,
     options: Options,
-    on_update: impl FnMut(&Update),
+    on_update: impl AsyncFnMut(Arc<Update>),
 ) -> Result<Ended, LocalError> {
     let store = MemoryStore::open(env.clone());
     let layout = Layout::new(PREFIX).expect("a legal prefix");
@@ -121,35 +121,40 @@ async fn create(
     Ok(())
 }
 
-/// Follows the workflow; the first stop cancels it.
+/// Follows the workflow to its end; the first stop cancels it.
 async fn follow(
     client: &Client,
     id: &WorkflowId,
     options: &Options,
     runs: Running,
-    mut on_update: impl FnMut(&Update),
+    mut on_update: impl AsyncFnMut(Arc<Update>),
 ) -> Result<Ended, LocalError> {
     let watch = client.watch(id, None).await.map_err(LocalError::Client)?;
     let mut watch = watch.nearby(LOOK_EVERY, runs);
-    let mut asked = false;
-    let mut last = None;
-    loop {
-        let update = tokio::select! {
-            update = watch.next() => update.map_err(LocalError::Client)?,
-            () = options.stop.cancelled(), if !asked => {
-                asked = true;
-                match client.cancel(id, Duration::ZERO).await {
-                    // It ended at the same moment.
-                    Ok(Answer::Applied | Answer::Underway | Answer::Stored) | Err(ClientError::Refused { .. }) => continue,
-                    Err(error) => return Err(LocalError::Client(error)),
-                }
-            }
-        };
-        let Some(update) = update else { break };
-        on_update(&update);
-        last = Some(update.view);
-    }
-    let view = last.expect("a watch shows something before it ends");
+    let shown = async {
+        let mut last = None;
+        while let Some(update) = watch.next().await? {
+            let update = Arc::new(update);
+            on_update(Arc::clone(&update)).await;
+            last = Some(update);
+        }
+        Ok(last.expect("a watch shows something before it ends"))
+    };
+    // Beside the showing, which may wait for whoever reads.
+    let cancelled = async {
+        options.stop.cancelled().await;
+        match client.cancel(id, Duration::ZERO).await {
+            // It ended at the same moment.
+            Ok(Answer::Applied | Answer::Underway | Answer::Stored)
+            | Err(ClientError::Refused { .. }) => pending().await,
+            Err(error) => error,
+        }
+    };
+    let last = tokio::select! {
+        shown = shown => shown,
+        error = cancelled => Err(error),
+    };
+    let view = Arc::unwrap_or_clone(last.map_err(LocalError::Client)?).view;
     let mut failed_logs = Vec::new();
     let failed = view
         .tasks

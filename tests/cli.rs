@@ -1,6 +1,7 @@
 //! The built command from outside: exit codes, what stdout holds, signals, and a workflow through all commands on the emulator.
 
 mod emulator;
+mod unread;
 
 use std::fs;
 use std::io::Write as _;
@@ -145,70 +146,6 @@ fn the_first_interrupt_cancels_a_run_and_the_second_ends_it_at_once() {
     run.wait_for(LONG, |line| line.contains("cancelling"));
     run.signal(Signal::SIGINT);
     assert_eq!(run.wait_for_exit(Duration::from_secs(8)).code(), Some(130));
-}
-
-/// How a command ends, and what it says, whose output nobody reads.
-fn unread(args: &[&str]) -> (i32, String) {
-    let mut child = command(args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    (code(&output), text(&output.stderr).clone())
-}
-
-#[test]
-fn a_closed_pipe_is_a_quiet_end_and_no_success() {
-    let told = unread(&["validate", &example("montage-200.yaml")]);
-    assert_eq!(told, (141, String::new()));
-}
-
-/// A definition whose second task notes each of its runs as a line, and then ends so; and where it notes them.
-fn noting(folder: &Folder, end: &str) -> (String, PathBuf) {
-    let done = folder.0.path().join("done");
-    let definition = format!(
-        "tasks: [{{name: a, cmd: 'true'}}, {{name: b, cmd: 'echo >> {}; {end}', depends_on: [a]}}]",
-        done.display()
-    );
-    let file = folder.file("noting.yaml");
-    fs::write(&file, definition).unwrap();
-    (file, done)
-}
-
-#[test]
-fn a_run_of_which_nobody_reads_goes_on_and_tells_how_it_ended() {
-    let folder = Folder::new();
-    let (file, done) = noting(&folder, "exit 3");
-    assert_eq!(unread(&["run", &file]).0, 10);
-    assert_eq!(unread(&["run", &file, "--output", "json"]).0, 10);
-    assert_eq!(fs::read_to_string(done).unwrap().lines().count(), 2);
-    assert_eq!(
-        unread(&["run", &example("montage-200.yaml")]),
-        (0, String::new())
-    );
-}
-
-/// An output that takes nothing: its disk is full.
-fn full() -> fs::File {
-    let full = fs::File::options().write(true).open("/dev/full");
-    full.unwrap()
-}
-
-#[test]
-fn a_run_whose_output_is_not_taken_goes_on_and_says_so() {
-    let folder = Folder::new();
-    let (file, done) = noting(&folder, "exit 0");
-    for format in ["text", "json"] {
-        let mut run = command(["run", &file, "--output", format]);
-        let run = run.stdout(full()).stderr(Stdio::piped());
-        let output = run.output().unwrap();
-        assert_eq!(code(&output), 1, "{output:?}");
-        let told = text(&output.stderr);
-        assert!(told.contains("went on to its end: completed"), "{told}");
-    }
-    assert_eq!(fs::read_to_string(done).unwrap().lines().count(), 2);
 }
 
 #[test]

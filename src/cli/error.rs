@@ -83,6 +83,24 @@ impl CliError {
         self
     }
 
+    /// Names what it is about.
+    pub(super) fn about(mut self, what: &str) -> Self {
+        if let Self::Told(told) = &mut self {
+            told.message = format!("`{what}`: {}", told.message);
+        }
+        self
+    }
+
+    /// Adds to the help there is.
+    pub(super) fn and_help(mut self, more: &str) -> Self {
+        if let Self::Told(told) = &mut self {
+            let first = told.help.take();
+            let first = first.map_or_else(String::new, |help| format!("{help}; "));
+            told.help = Some(format!("{first}{more}"));
+        }
+        self
+    }
+
     pub(super) fn problems(mut self, values: Box<RawValue>, text: String) -> Self {
         if let Self::Told(told) = &mut self {
             told.problems = Some((values, text));

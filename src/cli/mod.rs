@@ -55,7 +55,7 @@ use print::Printer;
 type Outcome = Result<Exit, CliError>;
 
 /// What every command is given.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Context {
     env: crate::env::Env,
     global: args::Global,

@@ -13,7 +13,7 @@ use super::exit::Exit;
 use crate::env::real;
 
 /// Writes data to stdout and errors to where they belong.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Printer {
     format: Format,
     colour: Colour,
@@ -128,8 +128,10 @@ impl Printer {
         match self.format {
             Format::Json => {
                 // Where stdout takes nothing, people are told: the error may be just that. A closed pipe is a quiet end.
-                if let Err(CliError::Told(_)) = self.json(&told.json()) {
-                    stderr(&error_text(told, self.colour.stderr));
+                match self.json(&told.json()) {
+                    Ok(()) => {}
+                    Err(CliError::Told(_)) => stderr(&error_text(told, self.colour.stderr)),
+                    Err(CliError::ClosedPipe) => return Exit::Signal(13),
                 }
             }
             Format::Text => stderr(&error_text(told, self.colour.stderr)),

@@ -1,9 +1,14 @@
 //! `workflow run FILE`
 
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
-use super::args::{Format, workflow_id};
+use anyhow::Context as _;
+use tokio::sync::mpsc;
+
+use super::args::workflow_id;
 use super::error::CliError;
+use super::exit::Exit;
 use super::logs::safe;
 use super::print::{clean, note};
 use super::progress::{Progress, Shown};
@@ -11,8 +16,9 @@ use super::signals::Interrupts;
 use super::watch::exit_of;
 use super::worker::check;
 use super::{Context, Outcome, definition};
+use crate::client::Update;
 use crate::definition::WorkflowId;
-use crate::local::{self, LocalError, Options};
+use crate::local::{self, Ended, LocalError, Options};
 use crate::worker::ProcessExecutor;
 
 /// Lines of a failed task's log that are shown.
@@ -49,21 +55,59 @@ pub(super) async fn run(context: &mut Context, args: RunArgs) -> Outcome {
         stop: interrupts.first.clone(),
         kill: interrupts.second.clone(),
     };
-    let mut progress = Progress::new(context, Shown::AsData);
-    let env = context.env.clone();
-    let mut unread = Unread::default();
-    let ended = local::run(&env, &definition, options, |update| {
-        if context.global.output != Format::Json {
-            unread.note(progress.update(context, update));
-        }
-    });
-    let ended = match ended.await {
+    let (tell, told) = mpsc::channel(1);
+    let teller = {
+        let context = context.clone();
+        tokio::task::spawn_blocking(move || tell_all(context, told))
+    };
+    let on_update = async |update| {
+        // Who has panicked takes nothing; that is seen at the end.
+        tell.send(Said::Change(update)).await.ok();
+    };
+    let ended = match local::run(&context.env, &definition, options, on_update).await {
         Ok(ended) => ended,
         Err(LocalError::Killed) => return Ok(interrupts.exit()),
         Err(LocalError::Client(error)) => return Err(error.into()),
         Err(LocalError::Service(what)) => return Err(CliError::internal(what)),
     };
-    drop(progress);
+    let told = async {
+        tell.send(Said::End(Box::new(ended))).await.ok();
+        teller.await
+    };
+    tokio::select! {
+        biased;
+        told = told => told.context("not all could be told")?,
+        // Only the telling is left.
+        () = interrupts.second.cancelled() => Ok(interrupts.exit()),
+    }
+}
+
+/// What there is to tell.
+#[derive(Debug)]
+enum Said {
+    Change(Arc<Update>),
+    End(Box<Ended>),
+}
+
+/// Tells all, on a thread of its own: a pipe that nobody reads makes it wait, and signals must be heard meanwhile.
+fn tell_all(mut context: Context, mut told: mpsc::Receiver<Said>) -> Outcome {
+    let mut unread = Unread::default();
+    let mut progress = Progress::new(&context, Shown::AsData);
+    loop {
+        match told.blocking_recv() {
+            Some(Said::Change(_)) if context.is_json() => {}
+            Some(Said::Change(update)) => unread.note(progress.update(&mut context, &update)),
+            Some(Said::End(ended)) => {
+                drop(progress);
+                return tell_end(&mut context, &ended, unread);
+            }
+            // It came to no end, which is told elsewhere.
+            None => return Ok(Exit::Ok),
+        }
+    }
+}
+
+fn tell_end(context: &mut Context, ended: &Ended, mut unread: Unread) -> Outcome {
     if context.is_json() {
         unread.note(context.printer.json(&ended.view));
     }

@@ -45,11 +45,11 @@ impl Interrupts {
                 let number = next(&mut term, &mut int, &mut hup).await;
                 last.store(number, Ordering::Relaxed);
                 if first.is_cancelled() {
-                    tracing::warn!(signal = number, "stopping_at_once");
                     second.cancel();
+                    tracing::warn!(signal = number, "stopping_at_once");
                 } else {
-                    tracing::info!(signal = number, "stopping");
                     first.cancel();
+                    tracing::info!(signal = number, "stopping");
                 }
             }
         }));

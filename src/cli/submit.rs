@@ -96,25 +96,33 @@ fn refused(error: ClientError, definition: &Definition) -> CliError {
 }
 
 /// What to do where the store failed and the id is new: another try without it would be another workflow.
-fn again(mut error: CliError, id: &WorkflowId) -> CliError {
-    if let CliError::Told(told) = &mut error
-        && told.exit != Exit::InvalidDefinition
-    {
-        let first = told.help.take();
-        let first = first.map_or_else(String::new, |help| format!("{help}; "));
-        told.help = Some(format!(
-            "{first}give `--id {id}` then: a part may be stored, and under another id it would run twice"
-        ));
+fn again(error: CliError, id: &WorkflowId) -> CliError {
+    error.and_help(&format!(
+        "give `--id {id}` then: a part may be stored, and under another id it would run twice"
+    ))
+}
+
+/// The same where the file is one of several, of which `left` were not begun.
+fn again_of_several(error: CliError, id: &WorkflowId, file: &str, left: usize) -> CliError {
+    error.about(file).and_help(&format!(
+        "submit this file alone with `--id {id}`: a part may be stored, and under another id it would run twice; {}",
+        not_submitted(left)
+    ))
+}
+
+fn not_submitted(left: usize) -> String {
+    match left {
+        0 => "no file is left".to_owned(),
+        1 => "1 more file is not submitted".to_owned(),
+        _ => format!("{left} more files are not submitted"),
     }
-    error
 }
 
 /// Whoever gave no id would not know it otherwise.
 fn unheard(id: &WorkflowId, files_left: usize) {
     note(&format!("workflow `{id}` is stored all the same"));
     if files_left > 0 {
-        let s = if files_left == 1 { " is" } else { "s are" };
-        note(&format!("{files_left} more file{s} not submitted"));
+        note(&not_submitted(files_left));
     }
 }
 
@@ -150,8 +158,13 @@ pub(super) async fn submit(context: &mut Context, args: SubmitArgs) -> Outcome {
         let submitted = client.submit(&id, &definition).await;
         let is_given = args.id.is_some();
         let submitted = submitted.map_err(|error| {
+            let is_invalid = matches!(error, ClientError::Graph(_));
             let error = refused(error, &definition);
-            if is_given { error } else { again(error, &id) }
+            match all {
+                _ if is_given || is_invalid => error,
+                1 => again(error, &id),
+                _ => again_of_several(error, &id, &file, all - ids.len() - 1),
+            }
         })?;
         let told = if context.is_json() {
             context.printer.json(&SubmittedJson {

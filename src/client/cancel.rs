@@ -23,6 +23,7 @@ impl Client {
     /// # Cancel safety
     /// May be dropped at any await; once the row has the flag, the workflow will be cancelled.
     pub async fn cancel(&self, id: &WorkflowId, wait: Duration) -> Result<Answer> {
+        let mut met = None;
         for _ in 0..TRIES_MAX {
             let found = self.row_of(id).await?;
             let state = read_head(&self.store, &self.layout, id).await?;
@@ -45,7 +46,10 @@ impl Client {
             match self.store.rows.write(table, key, &fields, &expect).await {
                 Ok(_) => {}
                 // Looked at again: a write that landed after all is simply repeated.
-                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => continue,
+                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {
+                    met = Some(error);
+                    continue;
+                }
                 Err(error) => return Err(error.into()),
             }
             let ask = Ask {
@@ -58,7 +62,7 @@ impl Client {
             let seen = |runtime: &RuntimeRecord| seen(generation, runtime);
             return self.answer(id, &ask, request, wait, seen).await;
         }
-        Err(ClientError::Contended(id.clone()))
+        Err(ClientError::gave_up(id, met))
     }
 
     /// The row, made anew from the definition where a submit was interrupted.

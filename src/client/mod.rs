@@ -123,6 +123,14 @@ impl ClientError {
         }
     }
 
+    /// Why every try was in vain, by what the last has met: others, or a store that does not answer.
+    fn gave_up(id: &WorkflowId, met: Option<StoreError>) -> Self {
+        match met {
+            Some(error) if error.kind == Kind::Ambiguous => error.into(),
+            Some(_) | None => Self::Contended(id.clone()),
+        }
+    }
+
     fn is_kind(&self, kind: Kind) -> bool {
         self.store().is_some_and(|error| error.kind == kind)
     }

@@ -87,6 +87,7 @@ impl Client {
         };
         let path = self.layout.definition(id);
         let body = bytes::Bytes::from(encode(&record));
+        let mut met = None;
         for _ in 0..TRIES_MAX {
             let put = self
                 .store
@@ -95,7 +96,9 @@ impl Client {
                 .await;
             match put {
                 Ok(_) => return Ok((record, true)),
-                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {}
+                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Ambiguous) => {
+                    met = Some(error);
+                }
                 Err(error) => return Err(error.into()),
             }
             match read_definition(&self.store, &self.layout, id).await? {
@@ -111,7 +114,7 @@ impl Client {
                 None => {}
             }
         }
-        Err(ClientError::Contended(id.clone()))
+        Err(ClientError::gave_up(id, met))
     }
 
     /// Makes sure that there is a row. Tells whether the workflow still waits for a coordinator.
@@ -131,6 +134,7 @@ impl Client {
         }
         let fields = fields_of(&first_row(definition));
         let (table, key) = (self.layout.index(), self.layout.open_row(id));
+        let mut met = None;
         for _ in 0..TRIES_MAX {
             let write = self.store.rows.write(table, &key, &fields, &Expect::Absent);
             match write.await {
@@ -140,11 +144,11 @@ impl Client {
                     kind: Kind::Conflict,
                     ..
                 }) => return Ok(true),
-                Err(error) if error.kind == Kind::Ambiguous => {}
+                Err(error) if error.kind == Kind::Ambiguous => met = Some(error),
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(ClientError::Contended(id.clone()))
+        Err(ClientError::gave_up(id, met))
     }
 
     /// Fails if what is left of this life of the id is being removed.

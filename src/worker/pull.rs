@@ -4,7 +4,7 @@
 //! 1. No more commands run, and results wait, than there are slots; no more than as many again are at their last requests.
 //! 2. Receive errors end nothing (P32): one line when they begin, one when they are over, growing pauses in between; the other
 //!    queues go on.
-//! 3. A receive is always awaited: what it took must not stay hidden with nobody knowing.
+//! 3. A receive is awaited, unless the worker is told to go at once: what it took must not stay hidden with nobody knowing.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -211,7 +211,11 @@ pub(super) async fn pull(worker: &Arc<Worker>) {
             }
         }
         gathers_until = None;
-        let (taken, is_full) = take(worker, &mut sources, free, &mut handlers).await;
+        let (taken, is_full) = tokio::select! {
+            biased;
+            taken = take(worker, &mut sources, free, &mut handlers) => taken,
+            () = stop.kill.cancelled() => break,
+        };
         // The next round begins with another queue.
         sources.rotate_left(1);
         let now = env.mono();

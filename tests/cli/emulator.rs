@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::unread::full;
 use super::*;
 use crate::support::azurite::azurite;
 
@@ -272,19 +273,27 @@ fn a_submit_that_fails_half_way_says_how_to_complete_it() {
     });
     let without_tables = parts.collect::<Vec<_>>().join(";");
     let file = folder.file("good.yaml");
-    let mut submit = command(["submit", &file]);
-    submit.envs(stage.envs());
-    submit.env("AZURE_STORAGE_CONNECTION_STRING", without_tables);
-    let output = submit.output().unwrap();
-    assert_eq!(code(&output), 6, "{output:?}");
-    let told = String::from_utf8(output.stderr).unwrap();
-    let id = told
-        .split("--id ")
-        .nth(1)
-        .and_then(|text| text.split('`').next());
-    let id = id.unwrap_or_else(|| panic!("{told}"));
-    let submitted = stage.json(&["submit", &file, "--id", id]);
-    assert_eq!(submitted["is_new"], false, "a part was stored: {told}");
+    let submit = |files: &[&str]| {
+        let mut submit = command([&["submit"], files].concat());
+        submit.envs(stage.envs());
+        submit.env("AZURE_STORAGE_CONNECTION_STRING", &without_tables);
+        let output = submit.output().unwrap();
+        assert_eq!(code(&output), 6, "{output:?}");
+        text(&output.stderr)
+    };
+    let complete = |told: &str| {
+        let id = told.split("--id ").nth(1);
+        let id = id.and_then(|text| text.split('`').next());
+        let id = id.unwrap_or_else(|| panic!("{told}"));
+        let submitted = stage.json(&["submit", &file, "--id", id]);
+        assert_eq!(submitted["is_new"], false, "a part was stored: {told}");
+    };
+    let told = submit(&[&file]);
+    complete(&told);
+    let told = submit(&[&file, &file, &file]);
+    complete(&told);
+    assert!(told.contains(&format!("`{file}`")), "{told}");
+    assert!(told.contains("2 more files are not submitted"), "{told}");
 }
 
 #[test]

@@ -78,6 +78,26 @@ async fn a_submit_whose_replies_are_lost_still_succeeds_once() {
 }
 
 #[tokio::test]
+async fn a_store_that_loses_every_reply_is_not_taken_for_somebody_else() {
+    for op in [Op::BlobPut, Op::RowWrite] {
+        let store = MemoryStore::open(real::env());
+        let client = client_on(store.clone());
+        client.submit(&id("there"), &chain()).await.unwrap();
+        let (faulty, _) = Faults::script()
+            .hook(move |met, _| (*met == op).then_some(Fault::Hang(Duration::from_millis(1))))
+            .wrap(store, real::env());
+        let client = client_on(faulty);
+        let mut errors = vec![client.submit(&id("w"), &chain()).await.unwrap_err()];
+        if op == Op::RowWrite {
+            errors.push(client.cancel(&id("there"), NO_WAIT).await.unwrap_err());
+        }
+        for error in errors {
+            assert!(error.is_kind(Kind::Ambiguous), "{op:?}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_submit_leaves_the_row_of_a_workflow_that_ended() {
     let client = client();
     client.submit(&id("w"), &chain()).await.unwrap();

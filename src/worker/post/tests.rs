@@ -157,7 +157,9 @@ async fn a_message_that_takes_long_holds_up_no_other_and_what_is_lost_is_not_sen
 async fn results_wait_20_ms_for_others_and_those_that_fill_a_message_do_not() {
     let clock = ManualClock::still();
     let late = Fault::ReplyLate(Duration::from_millis(50));
-    let faults = Faults::script().on(Op::QueueSend, 1, late);
+    let faults = Faults::script()
+        .on(Op::QueueSend, 1, late)
+        .on(Op::QueueSend, 5, late);
     let desk = Desk::new(clock.env(), faults).await;
     let pass = async |millis| {
         settle().await;
@@ -184,6 +186,15 @@ async fn results_wait_20_ms_for_others_and_those_that_fill_a_message_do_not() {
         let (large, ()) = join(large, looks).await;
         assert_eq!(large, vec![Ok(()); 12]);
         assert_eq!(desk.posted().await, [["t11"]]);
+        // They fill it while one is on its way.
+        let many = async {
+            settle().await;
+            let many = join_all((2..66).map(|number| desk.post(number, 10)));
+            join(many, pass(50)).await.0
+        };
+        let (.., many) = join3(desk.post(0, 10), desk.post(1, 10), many).await;
+        assert_eq!(many, vec![Ok(()); 64]);
+        assert_eq!(desk.posted().await.len(), 2);
     };
     let env = real::env();
     let told = env.timeout(Duration::from_secs(60), story).await;

@@ -338,6 +338,20 @@ async fn the_drain_time_counts_from_the_signal_also_while_a_receive_hangs() {
 }
 
 #[tokio::test]
+async fn a_worker_that_is_told_to_go_at_once_waits_for_no_receive() {
+    let bench = Bench::new().await;
+    let hang = Fault::Hang(Duration::from_secs(1000));
+    let (store, injector, hangs) = store_that_fails(&bench, &[Op::QueueReceive], hang);
+    hangs.store(true, SeqCst);
+    let running = bench.start_with(&store, Config::default());
+    bench.until(|| async { injector.happened() == 1 }).await;
+    running.stop.drain.cancel();
+    running.stop.kill.cancel();
+    // No time passes on its clock.
+    bench.until(|| async { running.is_over() }).await;
+}
+
+#[tokio::test]
 async fn a_worker_that_must_go_tries_its_last_requests_once() {
     let bench = Bench::new().await;
     let last = &[Op::RowWrite, Op::QueueExtend];
