@@ -8,6 +8,7 @@ use std::process::Stdio;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 
 use super::{Folder, code, example, text};
 use crate::support::process::command;
@@ -25,11 +26,20 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
 #[test]
 fn a_run_whose_output_waits_for_a_reader_hears_signals_all_the_same() {
     let folder = Folder::new();
-    let (slow, marks) = (folder.file("slow-to-end.yaml"), folder.file("marks"));
+    let (slow, marks) = (folder.file("slow-to-end.json"), folder.file("marks"));
     let cmd = format!(
         "trap 'echo ended >> {marks}; exit 1' TERM; echo started >> {marks}; sleep 300 & wait"
     );
-    fs::write(&slow, format!("tasks: [{{name: one, cmd: \"{cmd}\"}}]\n")).unwrap();
+    // Before it there are more changes than may wait to be told, each looked at alone.
+    let quick = |task: &str, depends_on: &[&str]| json!({"name": task, "cmd": "sleep 0.1", "depends_on": depends_on});
+    let last = json!({"name": "last", "cmd": cmd, "depends_on": ["c"]});
+    let tasks = [
+        quick("a", &[]),
+        quick("b", &["a"]),
+        quick("c", &["b"]),
+        last,
+    ];
+    fs::write(&slow, json!({"tasks": tasks}).to_string()).unwrap();
     let marked = |mark: &str| {
         until("the mark", || {
             let text = fs::read_to_string(&marks).unwrap_or_default();
