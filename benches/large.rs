@@ -15,12 +15,13 @@
 
 use std::cell::RefCell;
 use std::process::{Child, Command};
-use std::time::Duration;
 
 use dagaz::definition::Definition;
 use dagaz::engine::Status;
 use dagaz::protocol::{Layout, found, leader, read_row};
 use dagaz::store::layers::Op;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use bench::azurite::azurite;
 use bench::figures::{cpu, forget_peak, of, peak, percentile, requests};
@@ -84,13 +85,21 @@ impl Process {
         let ended = self.0.borrow_mut().try_wait().unwrap();
         assert_eq!(ended, None, "the coordinator has ended");
     }
+
+    fn end(self) {
+        let pid = Pid::from_raw(self.0.borrow().id().try_into().unwrap());
+        kill(pid, Signal::SIGTERM).unwrap();
+        let ended = self.0.borrow_mut().wait().unwrap();
+        assert!(ended.success(), "{ended}");
+    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         let child = self.0.get_mut();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        // Nothing is left to kill where it has ended.
+        child.kill().ok();
+        child.wait().ok();
     }
 }
 
@@ -177,12 +186,11 @@ async fn on_the_emulator(name: &str, count: usize, definition: &Definition) {
     };
     place.until("the end", pause, ended).await;
     let took = seconds();
-    // Statistics of the end are shown with the next renewal of the lease.
-    place.env.sleep(Duration::from_secs(12)).await;
     let (cpu, peak) = (cpu(&coordinator.id()), peak(&coordinator.id()));
+    // It leaves its statistics when it goes.
+    coordinator.end();
     let leader = leader(&place.store, &place.layout).await.unwrap();
     let statistics = leader.unwrap().0.statistics;
-    drop(coordinator);
     worker.end().await;
     place.check(&ids).await;
     let told = |name: &str| statistics[name] as f64;

@@ -142,9 +142,14 @@ impl Actor {
         let Some(book) = &self.book else {
             return false;
         };
-        let waited = |at: Mono| self.ctx.env.mono().since(at) >= ROW_INTERVAL;
         let urgent = book.runtime.status().is_final() || book.stopping() != self.stop_shown;
-        self.row_behind && (urgent || self.row_shown_at.is_none_or(waited))
+        let due = |since: Mono| urgent || self.ctx.env.mono().since(since) >= ROW_INTERVAL;
+        self.row_behind_since.is_some_and(due)
+    }
+
+    pub(super) fn row_is_behind(&mut self) {
+        let now = self.ctx.env.mono();
+        self.row_behind_since.get_or_insert(now);
     }
 
     pub(super) async fn show_row(&mut self) -> Result<(), Trouble> {
@@ -171,9 +176,8 @@ impl Actor {
             tracing::info!(workflow = %self.id, status = %record.status, "workflow_ended");
             Stats::count(&ctx.stats.workflows_ended);
         }
-        self.row_behind = false;
+        self.row_behind_since = None;
         self.stop_shown = record.stopping;
-        self.row_shown_at = Some(ctx.env.mono());
         Ok(())
     }
 
@@ -199,7 +203,7 @@ impl Actor {
         }
         let given_back = self.give_back(news).await;
         let stored = match self.store(&mut Pass::default()).await {
-            Ok(Swap::Stored) if self.row_behind => self.show_row().await,
+            Ok(Swap::Stored) if self.row_behind_since.is_some() => self.show_row().await,
             Ok(Swap::Stored | Swap::Rival) => Ok(()),
             Err(trouble) => Err(trouble),
         };

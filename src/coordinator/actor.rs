@@ -28,7 +28,7 @@ use crate::store::{Kind, StoreError};
 const NEWS_PER_TURN: usize = 2048;
 /// How long the mark "dispatched" may wait for another write before it gets one of its own.
 pub(super) const MARKS_AFTER: Duration = Duration::from_secs(1);
-/// The shortest time between two projections of an unfinished workflow to its row.
+/// How long the row of an unfinished workflow may show less than its state: what changes meanwhile, or ends, shares the next projection.
 pub(super) const ROW_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest time between two notes of used-up cancel grace.
 pub(super) const GRACE_NOTE_INTERVAL: Duration = Duration::from_secs(15);
@@ -50,11 +50,10 @@ pub(super) struct Actor {
     pub(super) book: Option<Book>,
     /// The tombstone that took the place of the state in this turn.
     pub(super) tombstone: Option<TombstoneRecord>,
-    /// The row must show the take-over before anything is sent (P12).
+    /// The row must show the take-over before anything is sent (P12), or be there again.
     pub(super) row_first: bool,
-    /// The row shows less than the state.
-    pub(super) row_behind: bool,
-    pub(super) row_shown_at: Option<Mono>,
+    /// Since when the row shows less than the state.
+    pub(super) row_behind_since: Option<Mono>,
     /// The stop that the row shows.
     pub(super) stop_shown: Option<Generation>,
     pub(super) more_to_send: bool,
@@ -123,8 +122,7 @@ impl Actor {
             book: None,
             tombstone: None,
             row_first: false,
-            row_behind: false,
-            row_shown_at: None,
+            row_behind_since: None,
             stop_shown: None,
             more_to_send: false,
             marks_since: None,
@@ -204,9 +202,7 @@ impl Actor {
             return Some(now);
         }
         let marks = self.marks_since.map(|since| since.plus(MARKS_AFTER));
-        let row = self
-            .row_behind
-            .then(|| self.row_shown_at.map_or(now, |at| at.plus(ROW_INTERVAL)));
+        let row = self.row_behind_since.map(|since| since.plus(ROW_INTERVAL));
         let grace = self
             .grace_left()
             .map(|left| now.plus(left.min(GRACE_NOTE_INTERVAL)));
@@ -232,7 +228,7 @@ impl Actor {
         }
         self.book
             .as_ref()
-            .is_none_or(|book| book.runtime.status().is_final() && !self.row_behind)
+            .is_none_or(|book| book.runtime.status().is_final() && self.row_behind_since.is_none())
     }
 
     /// Steps aside after something that time may mend; others are not delayed.
@@ -250,8 +246,7 @@ impl Actor {
         if book.is_some_and(|book| !book.runtime.status().is_final()) {
             tracing::warn!(workflow = %self.id, "row_was_missing");
             self.drop_memory();
-            self.row_behind = true;
-            self.row_shown_at = None;
+            self.row_first = true;
         }
     }
 

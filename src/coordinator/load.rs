@@ -134,7 +134,9 @@ impl Actor {
             self.row_first = true;
         }
         pass.changed |= !changes.is_empty();
-        self.row_behind |= is_final;
+        if is_final {
+            self.row_is_behind();
+        }
         self.adopt(Book::restored(definition, runtime, record), changes, pass);
         Ok(())
     }

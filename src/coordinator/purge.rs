@@ -85,7 +85,7 @@ impl Actor {
             self.book = None;
             self.outbox = Outbox::default();
             self.marks_since = None;
-            self.row_behind = false;
+            self.row_behind_since = None;
             self.tombstone = Some(tombstone);
         }
         Ok(swap)

@@ -265,7 +265,7 @@ impl Actor {
             book.revision = revision;
             outbox.marks_stored();
             self.marks_since = None;
-            self.row_behind = true;
+            self.row_is_behind();
         }
         Ok(swap)
     }

@@ -161,6 +161,18 @@ fn a_workflow_begins_and_ends_with_few_requests_beside_those_of_its_tasks() {
 }
 
 #[test]
+fn a_workflow_that_waits_long_and_is_soon_through_shows_no_step_on_its_way() {
+    let workflows = 200;
+    let counted = count(Plan {
+        workflows,
+        ..Plan::new(Service::wide(ms(5)), flat(20), 32)
+    });
+    // Each is shown when it begins, and moved; few are on their way for more than two seconds.
+    let (rows, most) = (counted.coordinator.of(Op::RowWrite), workflows * 5 / 2);
+    assert!(rows <= most as u64, "{rows} above {most}: {counted}");
+}
+
+#[test]
 fn a_service_that_is_slow_is_not_asked_for_ever_more_at_once() {
     let service = Service::narrow(ms(40));
     count(Plan {
