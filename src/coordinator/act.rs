@@ -137,12 +137,14 @@ impl Actor {
         }
     }
 
-    /// Whether the row must show the state: a final one and a stop, which workers wait for, at once, another now and then.
+    /// Whether the row must show the state: another status, for whoever asked for it, and a stop, which workers wait for, at once; what only
+    /// counts, now and then.
     pub(super) fn is_row_due(&self) -> bool {
         let Some(book) = &self.book else {
             return false;
         };
-        let urgent = book.runtime.status().is_final() || book.stopping() != self.stop_shown;
+        let status = book.runtime.status();
+        let urgent = status.is_final() || self.shown != Some((status, book.stopping()));
         let due = |since: Mono| urgent || self.ctx.env.mono().since(since) >= ROW_INTERVAL;
         self.row_behind_since.is_some_and(due)
     }
@@ -177,7 +179,7 @@ impl Actor {
             Stats::count(&ctx.stats.workflows_ended);
         }
         self.row_behind_since = None;
-        self.stop_shown = record.stopping;
+        self.shown = Some((record.status, record.stopping));
         Ok(())
     }
 

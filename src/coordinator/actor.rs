@@ -18,7 +18,7 @@ use super::mail::Mail;
 use super::registry::Registry;
 use super::stats::Stats;
 use crate::definition::{QueueName, TaskName, WorkflowId};
-use crate::engine::{Attempt, Generation};
+use crate::engine::{Attempt, Generation, Status};
 use crate::env::Mono;
 use crate::protocol::{Cell, Delivery, Outbox, Pauses, Projection, ReadError};
 use crate::record::{CompletionResult, ControlAction, ControlRecord, RunId, TombstoneRecord};
@@ -54,8 +54,8 @@ pub(super) struct Actor {
     pub(super) row_first: bool,
     /// Since when the row shows less than the state.
     pub(super) row_behind_since: Option<Mono>,
-    /// The stop that the row shows.
-    pub(super) stop_shown: Option<Generation>,
+    /// The status and the stop that the row shows.
+    pub(super) shown: Option<(Status, Option<Generation>)>,
     pub(super) more_to_send: bool,
     pub(super) marks_since: Option<Mono>,
     pub(super) grace_since: Option<Mono>,
@@ -123,7 +123,7 @@ impl Actor {
             tombstone: None,
             row_first: false,
             row_behind_since: None,
-            stop_shown: None,
+            shown: None,
             more_to_send: false,
             marks_since: None,
             grace_since: None,

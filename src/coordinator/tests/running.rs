@@ -155,6 +155,33 @@ async fn a_cancel_ends_what_was_not_sent_at_once_and_the_rest_after_the_grace() 
     );
 }
 
+/// Whoever has asked for it looks at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_that_was_applied_is_in_the_row_before_what_only_counts() {
+    let world = World::new().await;
+    let (_task, _) = world.coordinator(World::config());
+    world.worker("default", Arc::new(|_| None));
+    let id = world.submit("cancelling", DIAMOND).await;
+    let shows = async |is_so: fn(&IndexRecord) -> bool| {
+        let found = read_row(&world.store, &world.layout, &id).await;
+        found.unwrap().filter(|found| is_so(&found.record))
+    };
+    world
+        .until("the row to count what was sent", async || {
+            shows(|row| row.counts.contains_key("dispatched")).await
+        })
+        .await;
+    let asked = world.env.mono();
+    world.ask(&id, ControlAction::Cancel).await;
+    world
+        .until("the row to show the cancel", async || {
+            shows(|row| row.status == Status::Cancelling).await
+        })
+        .await;
+    // A row that only counts waits for two seconds.
+    assert!(world.env.mono().since(asked) < Duration::from_millis(1_500));
+}
+
 /// The message of a cancel may be lost: the flag on the row is enough.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_that_only_the_row_asks_for_is_served() {

@@ -40,7 +40,7 @@ async fn a_failure_ends_the_rest_and_the_row_tells_the_workers() {
     world
         .until("the row to show it", async || world.stopping(&id).await)
         .await;
-    // A row that only counts waits for two seconds since the last.
+    // A row that only counts waits for two seconds.
     assert!(world.env.mono().since(shown) < Duration::from_millis(1_500));
     world
         .answer(&c, Outcome::Cancelled(Generation::FIRST))
